@@ -37,6 +37,7 @@ from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
+from ragmeter.parts.views import QuestionAnswers
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 from ragmeter_exporters.exposition import MetricFamily
@@ -79,6 +80,9 @@ class BenchReading:
     def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
         return ()
 
+    def questions(self, service: str) -> QuestionAnswers:
+        return QuestionAnswers()
+
     def unnamed_services(self) -> Sequence[str]:
         return ()
 
@@ -108,9 +112,9 @@ class BenchReading:
         self.windows.add(trace, service)
         own = (("service", service),)
         exemplar = Exemplar(trace.trace_id, timings["total"], timestamp)
-        self.counters.inc("rag_traces_total", (*own, ("status", "ok")))
+        self.counters.inc("rag_requests_total", (*own, ("status", "ok")))
         self.counters.observe(
-            "rag_trace_duration_seconds", own, [timings["total"]], DURATION_EDGES, [exemplar]
+            "rag_request_duration_seconds", own, [timings["total"]], DURATION_EDGES, [exemplar]
         )
 
 
@@ -179,7 +183,7 @@ def _gauge(family: MetricFamily, values: Iterable[tuple[dict[str, str], float]])
 def compare_with_the_library(reading: BenchReading, repeat: int) -> dict[str, float]:
     """CPU milliseconds of the text of the same estimates, ours and the library's, in turn."""
     exporter = PrometheusExporter(reading, registry=CollectorRegistry())
-    snapshot = take_snapshot(reading)
+    snapshot = take_snapshot(reading, detail=True)
     registry = CollectorRegistry()
     registry.register(EstimateCollector(snapshot))
 
@@ -210,8 +214,8 @@ def measure(services: int, repeat: int) -> dict[str, float]:
     """CPU milliseconds by what was done, and the size of the exposition."""
     reading, rng = filled(services), random.Random(8)
     exporter = PrometheusExporter(reading, registry=CollectorRegistry())
-    body = exporter.render(openmetrics=True)
-    text = exporter.render().decode("utf-8")
+    body = exporter.render_detail(openmetrics=True)
+    text = exporter.render_detail().decode("utf-8")
     times: dict[str, list[float]] = {}
 
     def news(step: float) -> None:
@@ -222,8 +226,8 @@ def measure(services: int, repeat: int) -> dict[str, float]:
     for step in range(repeat):
         news(step)
         for name, work in (
-            ("busy", lambda: exporter.render(openmetrics=True)),
-            ("idle", lambda: exporter.render(openmetrics=True)),
+            ("busy", lambda: exporter.render_detail(openmetrics=True)),
+            ("idle", lambda: exporter.render_detail(openmetrics=True)),
             ("gzip", lambda: gzip.compress(body, 1)),
         ):
             times.setdefault(name, []).append(_milliseconds(work))

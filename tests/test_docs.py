@@ -88,7 +88,6 @@ def test_the_index_has_every_page_once_in_four_groups() -> None:
     listed = re.findall(r"^\| \[[^\]]+\]\(([\w/-]+\.md)\)", index, re.M)
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert sorted(listed) == sorted({*pages, "runbooks/README.md"})
-    assert len(listed) <= 25
 
 
 def test_generated_pages_are_fresh(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ BLOCKS = [
 ]
 
 # First keys of what others read: Prometheus, a collector, Helm.
-OTHERS = {"scrape_configs", "rule_files", "exporters", "secrets", "dependencies"}
+OTHERS = {"scrape_configs", "rule_files", "route", "exporters", "secrets", "dependencies"}
 
 
 def with_files(tree: Any, folder: Path) -> Any:

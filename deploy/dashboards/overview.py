@@ -27,7 +27,7 @@ THIRD = (8, 7)
 def _top() -> list[Panel]:
     results = target("ragmeter_results_total", 'state="unscored"')
     owed = target("ragmeter_results_total", 'state=~"scored|unscored|shed"')
-    seen = f"sum by (service) (increase({of_service('rag_traces_total')}[{RANGE}]))"
+    seen = f"sum by (service) (increase({of_service('rag_requests_total')}[{RANGE}]))"
     return [
         number(
             "Alerts firing",
@@ -52,7 +52,7 @@ def _top() -> list[Panel]:
         number(
             "Requests per second",
             "Traces of the chosen services, of every status.",
-            f"sum(rate({of_service('rag_traces_total')}[{INTERVAL}]))",
+            f"sum(rate({of_service('rag_requests_total')}[{INTERVAL}]))",
             unit="reqps",
             sparkline=True,
         ),
@@ -112,8 +112,8 @@ def _firing() -> Panel:
 
 def _each() -> list[Panel]:
     """What every service has in a row of its own."""
-    statuses = f"sum by (status) (rate({of_service('rag_traces_total')}[{INTERVAL}]))"
-    buckets = f"rate({of_service('rag_trace_duration_seconds_bucket')}[{INTERVAL}])"
+    statuses = f"sum by (status) (rate({of_service('rag_requests_total')}[{INTERVAL}]))"
+    buckets = f"rate({of_service('rag_request_duration_seconds_bucket')}[{INTERVAL}])"
     return [
         lines(
             "Requests per second by status",

@@ -44,7 +44,7 @@ def agents() -> list[builders.DatasourceVariable | Variable]:
 
 
 def service() -> Variable:
-    # not rag_traces_total, which is there for a service that was never heard of
+    # not rag_requests_total, which is there for a service that was never heard of
     seen = target("rag_error_effective_samples")
     found = _query("service", "Service", f"label_values({seen}, service)", many=True)
     return found.regex(NO_PROBES)

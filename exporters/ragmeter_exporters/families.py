@@ -29,7 +29,7 @@ def all_families(
     """Return all families in the order in which they are exported, with those of the parts."""
     specs = metric_specs() if specs is None else specs
     quality = [family for spec in specs.values() for family in quality_families(spec)]
-    return [*quality, *LATENCY, *TRAFFIC, *part_families(parts), *AGENT, *PROCESS]
+    return [*quality, *REQUESTS, *LATENCY, *TRAFFIC, *part_families(parts), *AGENT, *PROCESS]
 
 
 def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
@@ -97,7 +97,7 @@ def _describe_inference(spec: MetricSpec) -> str:
     )
 
 
-_HISTOGRAMS = ("rag_trace_duration_seconds", "ragmeter_judge_duration_seconds")
+_HISTOGRAMS = ("rag_request_duration_seconds", "ragmeter_judge_duration_seconds")
 
 
 def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
@@ -137,6 +137,7 @@ _DECLARED = {
     for section, families in load_yaml(__package__, "families.yaml").items()
 }
 
+REQUESTS = _DECLARED["requests"]
 LATENCY = _DECLARED["latency"]
 TRAFFIC = _DECLARED["traffic"]
 AGENT = _DECLARED["agent"]

@@ -1,7 +1,8 @@
 """The Prometheus exporter: render a view of the agent as an exposition.
 
-Gauges of quality and latency, the counters, and the agent's health are written here; process
-and platform metrics come from the injected `prometheus_client` registry.
+There are two. `/metrics` has the questions, one number each, what every request tells, the counters
+and the agent's health; process and platform metrics come from the injected `prometheus_client`
+registry. `/metrics/detail` has every metric of every scorer, by segment, with its companions.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ragmeter_exporters.exposition import (
 from ragmeter_exporters.families import (
     AGENT,
     LATENCY,
+    REQUESTS,
     TRAFFIC,
     all_families,
     part_families,
@@ -93,18 +95,23 @@ class PrometheusExporter:
         }
 
     def render(self, *, openmetrics: bool = False) -> bytes:
-        """Render the whole exposition in UTF-8: OpenMetrics 1.0 with exemplars, or text 0.0.4."""
+        """Render `/metrics` in UTF-8: OpenMetrics 1.0 with exemplars, or text 0.0.4."""
         snapshot = take_snapshot(self._agent)
         series = self._counter_series(snapshot)
         parts = [
-            *self._quality(snapshot, openmetrics),
-            *_latency(snapshot, openmetrics),
+            *_requests(snapshot, openmetrics),
             *_histogram(LATENCY[3], snapshot, series, openmetrics),
             *self._counts(series, openmetrics),
             *_health(snapshot, series, self._parts, openmetrics),
             *_histogram(JUDGE_LATENCY, snapshot, series, openmetrics),
             self._process(openmetrics),
         ]
+        return join_exposition(parts, openmetrics)
+
+    def render_detail(self, *, openmetrics: bool = False) -> bytes:
+        """Render `/metrics/detail` likewise."""
+        snapshot = take_snapshot(self._agent, detail=True)
+        parts = [*self._quality(snapshot, openmetrics), *_latency(snapshot, openmetrics)]
         return join_exposition(parts, openmetrics)
 
     def _quality(self, snapshot: Snapshot, openmetrics: bool) -> Iterator[str]:
@@ -199,6 +206,30 @@ class _LabelPrefixes:
         return f'{prefix},scorer="{escape_label(name)}"{more},window="{escape_label(window)}"}} '
 
 
+def _requests(snapshot: Snapshot, openmetrics: bool) -> Iterator[str]:
+    """Write the latency of whole services, and the open incidents."""
+    latency, incident = REQUESTS
+    lines = [
+        f'{{service="{escape_label(service)}",stage="{escape_label(stage)}",'
+        f'quantile="{item.quantile}",window="{window}"}} {item.value:.10g}\n'
+        for service, segment, stage, window, values in snapshot.quantiles
+        if not segment
+        for item in values
+    ]
+    yield from _lines(latency, lines, openmetrics)
+    severities = {"critical": "page", "warning": "warning"}
+    open_incidents: dict[Labels, float] = {
+        (
+            ("service", alert.service),
+            ("incident", alert.rule),
+            ("severity", severities[alert.severity]),
+        ): 1.0
+        for alert in snapshot.alerts
+        if alert.state == "firing" and not alert.folded_under
+    }
+    yield from _samples(incident, open_incidents, openmetrics)
+
+
 def _latency(snapshot: Snapshot, openmetrics: bool) -> Iterator[str]:
     rows: list[tuple[str, Quantile]] = []
     prefixes = _LabelPrefixes(snapshot)
@@ -285,7 +316,7 @@ def _add_zeros(series: Series, snapshot: Snapshot) -> None:
     for service in services:
         own = ("service", service)
         for status in STATUSES:
-            series["rag_traces_total"].setdefault((own, ("status", status)), 0.0)
+            series["rag_requests_total"].setdefault((own, ("status", status)), 0.0)
         for direction in ("input", "output"):
             series["rag_tokens_total"].setdefault((own, ("direction", direction)), 0.0)
         series["rag_cost_usd_total"].setdefault((own,), 0.0)

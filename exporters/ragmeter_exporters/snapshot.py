@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
@@ -73,8 +73,13 @@ class Snapshot:
     quantiles: list[tuple[str, str, str, str, list[Quantile]]] = field(default_factory=list)
 
 
-def take_snapshot(agent: AgentView) -> Snapshot:
-    """Copy everything that is exported; estimates and quantiles are immutable and not copied."""
+def take_snapshot(agent: AgentView, *, detail: bool = False) -> Snapshot:
+    """Copy what is exported; estimates and quantiles are immutable and not copied.
+
+    Args:
+        agent: The agent.
+        detail: Copy the estimates of every metric, and the latency of segments, too.
+    """
     health = agent.health()
     with agent.lock():
         windows = agent.windows
@@ -90,13 +95,18 @@ def take_snapshot(agent: AgentView) -> Snapshot:
             instruments=[tuple(labels.items()) for labels in agent.instruments()],
             gauges=list(agent.gauges()),
         )
-    read_each(agent, snapshot.services, lambda service: _copy_service(snapshot, windows, service))
+    read_each(
+        agent,
+        snapshot.services,
+        lambda service: _copy_service(snapshot, windows, service, detail=detail),
+    )
     return snapshot
 
 
-def _copy_service(snapshot: Snapshot, windows: Windows, service: str) -> None:
-    for segment in ("", *windows.segments(service)):
-        _copy_estimates(snapshot, windows, service, segment)
+def _copy_service(snapshot: Snapshot, windows: Windows, service: str, *, detail: bool) -> None:
+    for segment in ("", *windows.segments(service)) if detail else ("",):
+        if detail:
+            _copy_estimates(snapshot, windows, service, segment)
         for stage in windows.stages(service, segment):
             for window in windows.names:
                 if values := windows.quantiles(service, segment, stage, window):
@@ -169,6 +179,28 @@ def windows_json(agent: AgentView) -> dict[str, Any]:
         "ready": view.health.ready,
         "problems": list(view.health.problems),
         "windows": list(view.windows),
+        "services": services,
+        "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
+    }
+
+
+def questions_json(agent: AgentView) -> dict[str, Any]:
+    """Build the eight questions of every service, with where they differ and what changed."""
+    view = base_view(agent)
+
+    def read(service: str) -> dict[str, Any]:
+        questions = agent.questions(service)
+        return {
+            "questions": [asdict(answer) for answer in questions.answers(service)],
+            "segments": [asdict(one) for one in questions.segment_answers(service)],
+            "changes": [asdict(change) for change in questions.tag_changes(service)],
+        }
+
+    services = dict(zip(view.services, read_each(agent, view.services, read), strict=True))
+    return {
+        "stream_time": view.now,
+        "ready": view.health.ready,
+        "problems": list(view.health.problems),
         "services": services,
         "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
     }

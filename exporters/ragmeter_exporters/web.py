@@ -40,6 +40,7 @@ from ragmeter_exporters.responses import HTML, JSON, dump_json, html_response, r
 from ragmeter_exporters.snapshot import (
     InvalidSegmentsQuery,
     SegmentsQuery,
+    questions_json,
     quote_sent,
     segments_json,
     windows_json,
@@ -90,12 +91,14 @@ def metrics_app(
         [
             web.get("/", handlers.status),
             web.get("/metrics", handlers.metrics),
+            web.get("/metrics/detail", handlers.detail),
             # The default pattern excludes braces, which ids may hold.
             web.get("/service/{service:[^/]+}", handlers.service),
             web.get("/trace", handlers.search),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
             web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+}.md", handlers.runbook),
             web.get("/api/windows.json", handlers.windows),
+            web.get("/api/questions.json", handlers.questions),
             web.get("/api/segments.json", handlers.segments),
             web.get("/healthz", handlers.healthz),
             web.get("/readyz", handlers.readyz),
@@ -119,12 +122,18 @@ class _MetricsPortHandlers:
         self._pages = asyncio.Semaphore(RENDERERS)
 
     async def metrics(self, request: web.Request) -> web.Response:
+        return await self._scrape(request, self._exporter.render)
+
+    async def detail(self, request: web.Request) -> web.Response:
+        return await self._scrape(request, self._exporter.render_detail)
+
+    async def _scrape(self, request: web.Request, render: Callable[..., bytes]) -> web.Response:
         openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
         async with self._scrapes:
             return await asyncio.to_thread(
                 lambda: _response(
                     request,
-                    self._exporter.render(openmetrics=openmetrics),
+                    render(openmetrics=openmetrics),
                     CONTENT_TYPES[openmetrics],
                 )
             )
@@ -183,6 +192,9 @@ class _MetricsPortHandlers:
 
     async def windows(self, request: web.Request) -> web.Response:
         return await self._page(request, JSON, lambda: dump_json(windows_json(self._agent)), "")
+
+    async def questions(self, request: web.Request) -> web.Response:
+        return await self._page(request, JSON, lambda: dump_json(questions_json(self._agent)), "")
 
     async def segments(self, request: web.Request) -> web.Response:
         def render() -> str:

@@ -108,7 +108,7 @@ def test_tokens_cost_and_status_are_counted_as_they_are() -> None:
     apply(one, [make_trace(n, usage=usage, sampling={"probability": 0.5}) for n in range(4)])
     assert one.counters.get("rag_tokens_total", labels(service="bot", direction="input")) == 400
     assert one.counters.get("rag_cost_usd_total", labels(service="bot")) == 2
-    assert one.counters.get("rag_traces_total", labels(service="bot", status="ok")) == 4
+    assert one.counters.get("rag_requests_total", labels(service="bot", status="ok")) == 4
 
 
 def test_the_histogram_holds_each_duration_once_with_its_trace() -> None:
@@ -117,7 +117,7 @@ def test_the_histogram_holds_each_duration_once_with_its_trace() -> None:
     counts = {
         dict(key)["le"]: value
         for (name, key), value in one.counters.items()
-        if name == "rag_trace_duration_seconds_bucket"
+        if name == "rag_request_duration_seconds_bucket"
     }
     assert counts == {"0.05": 1, "0.5": 1, "0.75": 1, "+Inf": 1}
     exemplars = {dict(key[1])["le"]: item.trace_id for key, item in one.counters.exemplars.items()}

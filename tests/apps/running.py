@@ -95,7 +95,9 @@ class Live:
     def counted(self, service: str) -> float:
         """The requests of a service; 0 while there is something to do for any."""
         metrics = self.metrics()
-        requests = {name: n for name, n in metrics.items() if name.startswith("rag_traces_total{")}
+        requests = {
+            name: n for name, n in metrics.items() if name.startswith("rag_requests_total{")
+        }
         received = metrics.get('ragmeter_traces_received_total{source="otlp"}')
         if metrics["ragmeter_otlp_open_traces"] or received != sum(requests.values()):
             return 0

@@ -6,7 +6,7 @@ from benchmarks.scrape import compare_with_the_library, filled, measure
 
 
 def test_the_benchmark_measures_full_windows() -> None:
-    snapshot = take_snapshot(filled(2, traces=40))
+    snapshot = take_snapshot(filled(2, traces=40), detail=True)
     metrics = {metric for _, _, metric, _, _, _ in snapshot.estimates}
     assert len(snapshot.estimates) == 2 * 3 * len(metrics)  # no window lacks evidence
     assert len(snapshot.quantiles) == 2 * 3 * 3

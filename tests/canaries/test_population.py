@@ -68,7 +68,7 @@ def live(of: Aggregator) -> dict[str, Any]:
         for (name, labels), value in of.counters.items()
         if ("scorer", REFERENCE_SCORER) not in labels and name != "rag_canaries_total"
     }
-    assert any(name == "rag_traces_total" for name, _ in counters)
+    assert any(name == "rag_requests_total" for name, _ in counters)
     series = [pair for pair in windows.series("bot") if pair[1] != REFERENCE_SCORER]
     return {
         "counters": counters,
@@ -134,7 +134,7 @@ def test_canaries_are_measured_counted_and_alerted_on_without_traffic() -> None:
     assert [alert.rule for alert in one.parts.alerts()] == ["FactsLow"]
     counted = dict(one.counters.items())
     own = ("service", "bot")
-    assert ("rag_traces_total", (own, ("status", "ok"))) not in counted
+    assert ("rag_requests_total", (own, ("status", "ok"))) not in counted
     assert {
         worst.trace_id
         for worst in one.windows.worst("bot", "fact_coverage", REFERENCE_SCORER, "5m")

@@ -144,7 +144,7 @@ def test_rounds_into_a_running_agent(tmp_path: Path) -> None:
     canaries = found['rag_canaries_total{service="support-bot",status="ok"}']
     assert canaries >= 4
     # and they are no traffic
-    assert found['rag_traces_total{service="support-bot",status="ok"}'] == 0
+    assert found['rag_requests_total{service="support-bot",status="ok"}'] == 0
     assert not [key for key in found if key.startswith("rag_grounding_mean")]
     mismatch = {key: v for key, v in found.items() if key.startswith("ragmeter_accounting")}
     assert set(mismatch.values()) == {0.0}

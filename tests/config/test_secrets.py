@@ -222,7 +222,7 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
         failed = 'ragmeter_notifications_total{target="webhook"'
         while not all(
             name in (shown := everything_shown(page))["/metrics 1"]
-            for name in (failed, "rag_traces_total")
+            for name in (failed, "rag_requests_total")
         ):
             assert time.monotonic() < deadline + SECONDS, shown["/metrics 1"]
             time.sleep(1)  # judge, resolver, receivers and webhook are tried and fail

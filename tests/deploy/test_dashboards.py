@@ -126,7 +126,7 @@ def test_bands_are_filled_between_their_ends() -> None:
 
 def test_every_name_is_exported() -> None:
     known = {family.name for family in all_families(PARTS)}
-    known |= {f"rag_trace_duration_seconds_{end}" for end in ("bucket", "count", "sum")}
+    known |= {f"rag_request_duration_seconds_{end}" for end in ("bucket", "count", "sum")}
     for name, board in BOARDS.items():
         for query in queries(name, board):
             assert names(query.expr) <= known, (query.panel, names(query.expr) - known)

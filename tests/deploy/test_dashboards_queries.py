@@ -89,7 +89,7 @@ def test_exemplars_are_there_and_their_trace_opens(world: World) -> None:
     found = world.ask.get(
         "/query_exemplars",
         params={
-            "query": "rag_trace_duration_seconds_bucket",
+            "query": "rag_request_duration_seconds_bucket",
             "start": time.time() - 300,
             "end": time.time() + 5,
         },

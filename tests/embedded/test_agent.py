@@ -401,7 +401,7 @@ def test_the_largest_that_is_allowed_is_counted_and_stays_finite(
         assert started.fatal is None
         counters = dict(started.counters.items())
     assert all(math.isfinite(value) for value in counters.values())
-    assert sum(v for (name, _), v in counters.items() if name == "rag_traces_total") == 3
+    assert sum(v for (name, _), v in counters.items() if name == "rag_requests_total") == 3
 
 
 def test_a_state_file_that_is_deleted_while_in_use_stops_the_agent(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ def test_the_places_and_counters_of_a_service_that_is_gone_are_freed(tmp_path: P
             names = {
                 dict(labels)["service"]: value
                 for (name, labels), value in started.counters.items()
-                if name == "rag_traces_total"
+                if name == "rag_requests_total"
             }
     assert names == {"__other__": 1, "new": 1}
     with running(tmp_path, services=2) as started:

@@ -263,7 +263,7 @@ def test_saved_buckets_are_what_windows_read(tmp_path: Path) -> None:
     traces = sum(
         value
         for (name, _), value in left_behind(tmp_path / "a")["counters"].items()
-        if name == "rag_traces_total"
+        if name == "rag_requests_total"
     )
     windows.advance(max(key[3] for key in rows))
     seen = sum(windows.count_traces(service, "", "24h") for service in windows.services())

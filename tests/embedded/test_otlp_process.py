@@ -134,7 +134,7 @@ def kill_within_a_trace(live: Live) -> None:
     assert open_rows(live) == 3
     restart(live)  # complete, but not closed yet
     until(live, lambda: metrics(live).get('ragmeter_otlp_traces_total{result="root"}') == 1)
-    ok = 'rag_traces_total{service="shop",status="ok"}'
+    ok = 'rag_requests_total{service="shop",status="ok"}'
     until(live, lambda: metrics(live).get(ok) == 1)
     assert open_rows(live) == 0
     assert exporter.export([*exporter.sent]) is SpanExportResult.SUCCESS  # sent again, all of it
@@ -208,7 +208,7 @@ def kill_at_random_points(live: Live, kills: int, traces: int) -> None:
                 send(live, body)  # the answer was lost
     closed = 'ragmeter_otlp_traces_total{result="root"}'
     until(live, lambda: metrics(live).get(closed) == traces)
-    counted = 'rag_traces_total{service="shop",status="ok"}'
+    counted = 'rag_requests_total{service="shop",status="ok"}'
     until(live, lambda: metrics(live).get(counted) == traces)
     found = metrics(live)
     assert found['ragmeter_otlp_spans_total{signal="traces",result="accepted"}'] == 4 * traces

@@ -15,6 +15,7 @@ from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSamp
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, PartPage
+from ragmeter.parts.views import QuestionAnswers
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
@@ -126,6 +127,7 @@ class FakeAgent:
     measured: list[GaugeSample] = field(default_factory=list)
     part_kinds: PartKinds = tuple(PARTS)
     unnamed: list[str] = field(default_factory=list)
+    asked: QuestionAnswers = field(default_factory=QuestionAnswers)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -147,6 +149,10 @@ class FakeAgent:
     def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
         """No part has anything to show."""
         return []
+
+    def questions(self, service: str) -> QuestionAnswers:
+        assert self.mutex.locked()
+        return self.asked
 
     def unnamed_services(self) -> Sequence[str]:
         assert self.mutex.locked()
@@ -257,7 +263,7 @@ def everything() -> FakeAgent:
     agent.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = agent.counters
     own = ("service", "bot")
-    counters.inc("rag_traces_total", (own, ("status", "ok")), 40)
+    counters.inc("rag_requests_total", (own, ("status", "ok")), 40)
     counters.inc("rag_tokens_total", (own, ("direction", "input")), 1000)
     counters.inc("rag_cost_usd_total", (own,), 0.25)
     counters.inc("rag_guessed_fields_total", (own, ("field", "query")), 7)
@@ -299,7 +305,7 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_results_total", (*pair, ("state", "unscored"), ("reason", "no_text")))
     for number, seconds in enumerate((0.07, 0.3, 2.41, 99.0)):
         counters.observe(
-            "rag_trace_duration_seconds", (own,), [seconds], DURATION_EDGES,
+            "rag_request_duration_seconds", (own,), [seconds], DURATION_EDGES,
             [Exemplar(f"t-{number}", seconds, NOW - number)],
         )  # fmt: skip
     return agent

@@ -50,7 +50,7 @@ def test_a_unit_is_told_only_where_the_name_ends_in_it() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "text", "openmetrics"),
     [
-        ("rag_traces_total", "counter", "rag_traces_total counter", "rag_traces counter"),
+        ("rag_requests_total", "counter", "rag_requests_total counter", "rag_requests counter"),
         ("ragmeter_build_info", "info", "ragmeter_build_info gauge", "ragmeter_build info"),
     ],
 )

@@ -22,16 +22,16 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]
 
 
 def samples(agent: FakeAgent, openmetrics: bool = False) -> Samples:
-    """Every sample by name and labels; a series that is there twice fails."""
+    """Every sample of both expositions by name and labels; one that is there twice fails."""
     exporter = PrometheusExporter(as_agent_view(agent), registry=CollectorRegistry())
-    text = exporter.render(openmetrics=openmetrics).decode("utf-8")
     parse: Callable[[str], Iterable[Any]] = parse_openmetrics if openmetrics else parse_text
     out: Samples = {}
-    for family in parse(text):
-        for sample in family.samples:
-            key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in out
-            out[key] = sample
+    for render in (exporter.render, exporter.render_detail):
+        for family in parse(render(openmetrics=openmetrics).decode("utf-8")):
+            for sample in family.samples:
+                key = (sample.name, frozenset(sample.labels.items()))
+                assert key not in out
+                out[key] = sample
     return out
 
 
@@ -91,7 +91,7 @@ def test_quantiles_have_their_limits_where_the_evidence_carries_them() -> None:
 
 def test_buckets_are_cumulative_and_whole() -> None:
     found = samples(everything())
-    name = "rag_trace_duration_seconds"
+    name = "rag_request_duration_seconds"
     values = {
         dict(labels)["le"]: sample.value
         for (metric, labels), sample in found.items()
@@ -105,7 +105,7 @@ def test_buckets_are_cumulative_and_whole() -> None:
 
 
 def test_exemplars_name_traces_in_openmetrics_only() -> None:
-    key = ("rag_trace_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
+    key = ("rag_request_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
     exemplar = samples(everything(), openmetrics=True)[key].exemplar
     assert exemplar.labels == {"trace_id": "t-2"}
     assert exemplar.value == 2.41
@@ -117,9 +117,12 @@ def test_an_exemplar_that_is_too_long_is_left_out() -> None:
         agent = everything()
         label = (("service", "bot"),)
         exemplar = Exemplar("é" * length, 2.5, 1.0)
-        agent.counters.observe("rag_trace_duration_seconds", label, [2.5], (2.0, 3.0), [exemplar])
+        agent.counters.observe("rag_request_duration_seconds", label, [2.5], (2.0, 3.0), [exemplar])
         found = samples(agent, openmetrics=True)
-        key = ("rag_trace_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
+        key = (
+            "rag_request_duration_seconds_bucket",
+            frozenset({("service", "bot"), ("le", "3.0")}),
+        )
         assert (found[key].exemplar is not None) is kept
 
 
@@ -129,9 +132,9 @@ def test_what_did_not_happen_yet_is_zero() -> None:
     agent.counters.inc("ragmeter_seen_total", (("metric", "error"), ("scorer", "builtin")), 0)
     found = samples(agent)
     for status in ("ok", "error", "timeout"):
-        assert at(found, "rag_traces_total", service="new", status=status) == 0
+        assert at(found, "rag_requests_total", service="new", status=status) == 0
     assert at(found, "rag_cost_usd_total", service="new") == 0
-    assert at(found, "rag_trace_duration_seconds_count", service="new") == 0
+    assert at(found, "rag_request_duration_seconds_count", service="new") == 0
     pair = {"metric": "error", "scorer": "builtin"}
     assert at(found, "ragmeter_results_total", state="unscored", **pair) == 0
     assert at(found, "ragmeter_label_overflow_total", label="service") == 0
@@ -235,3 +238,23 @@ def test_help_says_what_an_interval_is_about() -> None:
     assert traffic in both
     assert f"{process} where every trace is (builtin)" in both
     assert ends["rag_helpfulness_ci_lower"] == "about the labelled traffic."
+
+
+def test_the_first_exposition_has_no_metric_of_a_single_scorer() -> None:
+    exporter = PrometheusExporter(as_agent_view(everything()), registry=CollectorRegistry())
+    first = exporter.render().decode("utf-8")
+    assert "rag_grounding_mean" not in first
+    assert 'service="bot",model=' not in first
+    assert (
+        'rag_latency_seconds{service="bot",stage="total",quantile="0.95",window="1h"} 2.5' in first
+    )
+    assert "rag_requests_total" in first
+
+
+def test_an_open_incident_is_one_series() -> None:
+    agent = everything()
+    agent.alert_list.append(alert(id="a2", rule="Other", folded_under="a1"))
+    found = samples(agent)
+    labels = {"service": "bot", "incident": "GroundingLow", "severity": "page"}
+    assert at(found, "rag_incident_open", **labels) == 1
+    assert sum(name == "rag_incident_open" for name, _ in found) == 1

@@ -20,8 +20,11 @@ global:
   scrape_interval: 1s
 scrape_configs:
   - job_name: ragmeter
-    static_configs:
+    static_configs: &targets
       - targets: ["127.0.0.1:{port}"]
+  - job_name: ragmeter-detail
+    metrics_path: /metrics/detail
+    static_configs: *targets
 """
 
 
@@ -53,27 +56,29 @@ def test_prometheus_gives_back_what_was_exported(tmp_path: Path) -> None:
     # Exemplars of old traces would lie outside the range that Prometheus is asked for.
     service, trace_id = (("service", "bot"),), "mtrag:8d/7 é"
     exemplar = Exemplar(trace_id, 0.6, now)
-    agent.counters.observe("rag_trace_duration_seconds", service, [0.6], DURATION_EDGES, [exemplar])
+    agent.counters.observe(
+        "rag_request_duration_seconds", service, [0.6], DURATION_EDGES, [exemplar]
+    )
     with serving(agent) as port, prometheus(tmp_path, CONFIG.format(port=port)) as client:
         assert value(client, 'rag_grounding_mean{model="",tag_service="",window="1h"}') == 0.8
         assert value(client, 'rag_relevance_ci_upper{model="m-1",window="24h"}') == 2.15
-        assert value(client, 'rag_traces_total{service="bot",status="timeout"}') == 0
+        assert value(client, 'rag_requests_total{service="bot",status="timeout"}') == 0
         assert value(client, "ragmeter_build_info") == 1
         assert value(client, "max(ragmeter_accounting_mismatch)") == 0
-        assert value(client, 'rag_trace_duration_seconds_bucket{le="60.0"}') == 4
+        assert value(client, 'rag_request_duration_seconds_bucket{le="60.0"}') == 4
         quantile = 'rag_latency_quantile_seconds{model="",tag_service="",stage="total"'
         assert value(client, f'{quantile},quantile="0.95",window="1h"}}') == 2.5
         assert value(client, 'rag_relevance_mean{window="5m",model="m-1"}') == 2.1
         absent = 'absent(rag_relevance_mean{window="5m",model="",tag_service=""})'
         assert value(client, absent) == 1
 
-        (target,) = ask(client, "/targets")["activeTargets"]
-        assert (target["health"], target["lastError"]) == ("up", "")
+        targets = ask(client, "/targets")["activeTargets"]
+        assert [(one["health"], one["lastError"]) for one in targets] == [("up", "")] * 2
         metadata = ask(client, "/metadata", metric="rag_answered_ratio")
         assert metadata["rag_answered_ratio"][0]["unit"] == "ratio"
 
         found = ask(
-            client, "/query_exemplars", query="rag_trace_duration_seconds_bucket",
+            client, "/query_exemplars", query="rag_request_duration_seconds_bucket",
             start=now - 60, end=now + 60,
         )  # fmt: skip
         exemplars = [item for series in found for item in series["exemplars"]]

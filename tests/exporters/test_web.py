@@ -48,7 +48,7 @@ def ask(
 
 
 def test_plain_text_unless_openmetrics_is_asked_for() -> None:
-    answer, body = ask(everything(), "/metrics")
+    answer, body = ask(everything(), "/metrics/detail")
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "Content-Encoding" not in answer.headers
     assert any(family.name == "rag_grounding_mean" for family in parse_text(body.decode()))
@@ -62,7 +62,8 @@ def test_plain_text_unless_openmetrics_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("path", "content"),
     [
-        ("/metrics", b"rag_grounding_mean"),
+        ("/metrics", b"rag_latency_seconds"),
+        ("/metrics/detail", b"rag_grounding_mean"),
         ("/", b"<h1"),
         ("/service/bot", b"<h1"),
         ("/api/windows.json", b'"stream_time"'),

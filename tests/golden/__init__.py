@@ -90,7 +90,8 @@ def exported() -> dict[str, Any]:
         agent.accept(items, "file", written=set())
         agent.wait_idle()
         families: dict[str, list[str]] = defaultdict(list)
-        text = PrometheusExporter(agent).render().decode()
+        exporter = PrometheusExporter(agent)
+        text = (exporter.render() + exporter.render_detail()).decode()
         with agent.lock():
             alerts = sorted(
                 (one.rule, one.segment, one.state, one.fired_at) for one in agent.alerts()

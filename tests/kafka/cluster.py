@@ -31,7 +31,7 @@ __all__ = [
     "workers",
 ]
 
-COUNTED = re.compile(r'^rag_traces_total\{service="([^"]+)".*\} (\S+)$', re.MULTILINE)
+COUNTED = re.compile(r'^rag_requests_total\{service="([^"]+)".*\} (\S+)$', re.MULTILINE)
 SERVICES = ("bot", "search", "shop", "help", "wiki")
 SETTINGS: dict[str, Any] = {
     "windows": ["1h", "24h"],
@@ -117,7 +117,7 @@ class Worker:
     def traces(self) -> float:
         """How many are counted, of all services and states."""
         found = self.metrics().items()
-        return sum(value for name, value in found if name.startswith("rag_traces_total"))
+        return sum(value for name, value in found if name.startswith("rag_requests_total"))
 
 
 def by_service(page: str) -> Counter[str]:

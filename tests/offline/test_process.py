@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, until
 pytestmark = pytest.mark.slow
 
 COUNT = 200
-TOTAL = re.compile(r'^rag_traces_total\{service="bot"[^}]*\} (\S+)$', re.MULTILINE)
+TOTAL = re.compile(r'^rag_requests_total\{service="bot"[^}]*\} (\S+)$', re.MULTILINE)
 
 
 def ask(url: str) -> str:

@@ -56,7 +56,7 @@ class Agent:
             counted = sum(
                 float(line.rpartition(" ")[2])
                 for line in text.splitlines()
-                if line.startswith("rag_traces_total{")
+                if line.startswith("rag_requests_total{")
             )
             if counted >= self.sent:
                 return text

@@ -121,7 +121,7 @@ def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None
     durations: dict[str, list[Exemplar]] = {}
     for scored in traces:
         label = ("service", scored.service)
-        sums["rag_traces_total", (label, ("status", scored.status))] += 1
+        sums["rag_requests_total", (label, ("status", scored.status))] += 1
         if scored.input_tokens:
             sums["rag_tokens_total", (label, ("direction", "input"))] += scored.input_tokens
         if scored.output_tokens:
@@ -141,7 +141,7 @@ def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None
     for service, exemplars in durations.items():
         values = [exemplar.value for exemplar in exemplars]
         labels = (("service", service),)
-        counters.observe("rag_trace_duration_seconds", labels, values, DURATION_EDGES, exemplars)
+        counters.observe("rag_request_duration_seconds", labels, values, DURATION_EDGES, exemplars)
 
 
 def _seen_key(metric: str, scorer: str) -> CounterKey:

@@ -13,7 +13,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.parts.collection import PartKinds, PartPage, part_pages
 from ragmeter.parts.contract import Part
-from ragmeter.parts.views import BaselineKeeper
+from ragmeter.parts.views import BaselineKeeper, QuestionAnswers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
@@ -44,8 +44,8 @@ class AgentHealth:
 class AgentView(Protocol):
     """The running agent as exporters read it.
 
-    Hold `lock()` while reading `windows`, `counters`, `alerts` or `part_pages`: another thread
-    writes them.
+    Hold `lock()` while reading `windows`, `counters`, `alerts`, `questions` or `part_pages`:
+    another thread writes them.
     """
 
     @property
@@ -76,6 +76,9 @@ class AgentView(Protocol):
 
     def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
         """Return the fragments that parts show of a service, or of all."""
+
+    def questions(self, service: str) -> QuestionAnswers:
+        """Return what holds the questions of a service."""
 
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`, those with most traffic first."""
@@ -148,6 +151,14 @@ class ServicesView(ABC):
     def part_places(self, name: str) -> Sequence[Part[Any]]:
         """Return a part in each state of services. Hold `lock()`."""
         return [state.aggregator.parts[name] for state in self.states()]
+
+    def questions(self, service: str) -> QuestionAnswers:
+        """Return what holds the questions of a service. Hold `lock()`."""
+        for state in self.states():
+            found = state.aggregator.view(QuestionAnswers)
+            if found.answers(service):
+                return found
+        return QuestionAnswers()
 
     def unnamed_services(self) -> Sequence[str]:
         """Return services that are counted as `__other__`. Hold `lock()`."""

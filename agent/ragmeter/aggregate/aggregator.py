@@ -109,6 +109,7 @@ class Aggregator:
         self._traces: list[ScoredTrace] = []
         self._arrivals: list[Arrival] = []
         self._canaries: list[ScoredTrace] = []
+        self._later: list[Arrival] = []
         self._turn = 0
 
     def apply(
@@ -236,9 +237,11 @@ class Aggregator:
         `scored.partial` must be set. Returns the same results under bounded names.
         """
         self.accounting.remove_pending(scored.results)
-        trace = self._add_to_windows(scored).trace
-        self._hand_on([trace])
-        return trace
+        counted = self._add_to_windows(scored)
+        if not scored.canary:
+            self._later.append(counted)
+        self._hand_on([counted.trace])
+        return counted.trace
 
     def receive(self, part: str, document: Any, *, at: float, source: str) -> str:
         """Have a part count a document as of Unix time `at`, and return its outcome."""
@@ -268,6 +271,7 @@ class Aggregator:
             self.windows.retract(old, new.service, segments)
         if new.results:
             self.windows.add(new, new.service, segments)
+            self._later.append(Arrival(new, tuple(segments), new.service))
         return True
 
     def advance(self, now: float) -> list[Alert]:
@@ -337,12 +341,19 @@ class Aggregator:
             self.names.count_overflow("stage", ignored)
 
     def _observe(self) -> None:
-        """Have the parts observe what was applied."""
-        batch = ScoredBatch(self._traces, self._arrivals, self._canaries, self._turn)
-        self._traces = []
-        self._arrivals = []
-        self._canaries = []
-        if batch.traces:
+        """Have the parts observe what was applied, and what that has amended."""
+        while self._traces or self._later:
+            batch = ScoredBatch(
+                traces=self._traces,
+                arrivals=self._arrivals,
+                canaries=self._canaries,
+                turn=self._turn,
+                later=self._later,
+            )
+            self._traces = []
+            self._arrivals = []
+            self._canaries = []
+            self._later = []
             self.parts.observe(batch, self.windows.now)
 
     def gauges(self) -> list[GaugeSample]:

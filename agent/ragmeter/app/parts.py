@@ -13,6 +13,7 @@ from ragmeter.parts.incidents.part import IncidentsPart
 from ragmeter.parts.index.part import IndexPart
 from ragmeter.parts.labels.part import LabelsPart
 from ragmeter.parts.objectives.part import ObjectivesPart
+from ragmeter.parts.questions.part import QuestionsPart
 from ragmeter.parts.segments.part import SegmentsPart
 
 PARTS: PartKinds = [
@@ -23,6 +24,7 @@ PARTS: PartKinds = [
     IndexPart,
     LabelsPart,
     ObjectivesPart,
+    QuestionsPart,
     SegmentsPart,
 ]
 

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ragmeter.cli import options
-from ragmeter.cli.tables import NUMBER_COLUMN
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import (
@@ -293,7 +292,8 @@ class _AgentDraw:
 
 def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:
     """Build a table of rows (metric, scorer, mean, lower, upper, scored traces)."""
-    numbers = ((name, NUMBER_COLUMN) for name in ("mean", "95 % interval", "traces"))
+    right: dict[str, Any] = {"justify": "right", "no_wrap": True}
+    numbers = ((name, right) for name in ("mean", "95 % interval", "traces"))
     table = build_table(title, ("metric", {}), ("scorer", {}), *numbers)
     for metric, scorer, value, lower, upper, n in rows:
         limits = f"{lower:.2f} … {upper:.2f}"

@@ -174,7 +174,12 @@ def run(
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.embedded_agent import run_agent
     from ragmeter.app.parts import PARTS
-    from ragmeter.cli.tables import describe_progress, judge_report, page_links, service_report
+    from ragmeter.cli.replay_report import (
+        describe_progress,
+        judge_report,
+        page_links,
+        service_report,
+    )
     from ragmeter.embedded.agent import EmbeddedAgent
     from ragmeter.parts.collection import file_documents
     from ragmeter.store.state_file import remove_state_file
@@ -187,14 +192,14 @@ def run(
             "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
         )
     options.warn_unused_settings(settings, "run")
-    out = options.stdout_console(140)
+    out = options.stdout_console(100)
     shown = True
 
     def show(agent: EmbeddedAgent, url: str | None) -> None:
         nonlocal shown
         with agent.lock():
             services = agent.windows.services()
-            parts = [part for one in services for part in service_report(agent, one, out.width)]
+            parts = [part for one in services for part in service_report(agent, one)]
             parts += judge_report(agent, settings.judge)
             links = list(page_links(agent, url)) if url else []
         try:

@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
-from rich.console import Group
+from pydantic import TypeAdapter
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.cli import options
-from ragmeter.cli.tables import NUMBER_COLUMN, alerts_table, format_states, format_value
+from ragmeter.cli.question_table import fleet_table, service_lines
 from ragmeter.console.terminal import (
-    add_text_row,
-    build_table,
     escape_control,
     escape_json,
     exit_error,
@@ -27,15 +25,13 @@ from ragmeter.console.terminal import (
 )
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import display_rank
+from ragmeter.parts.views import Answer
 
 _TIMEOUT_SECONDS = 10.0
 _LOOK_SECONDS = 2.0  # between two looks of `watch`
 _MAX_ID = 60  # characters of a trace id
 
-# What the overview of several services shows; `--service` shows every metric.
-_OVERVIEW = ("answered", "grounding", "faithfulness", "relevance", "citation_f1", "error")
-
-_SEVERITIES = ("critical", "warning", "info")
+_ANSWERS = TypeAdapter(list[Answer])
 
 
 def watch(
@@ -45,15 +41,15 @@ def watch(
 ) -> None:
     """Watch services, estimates and alerts of a running agent or worker until Ctrl-C.
 
-    The service with the worst alert comes first. With `--service` every metric of it is shown.
-    Into a pipe or file one look is printed.
+    One service is shown with its incidents and questions, of several each is a line, the one that
+    is worst off first. Into a pipe or file one look is printed.
     """
     settings = options.load_or_exit(config)
-    out = options.stdout_console(120)
+    out = options.stdout_console(100)
 
     def look() -> Group:
         document = options.query_agent(
-            settings, url, "/api/windows.json", "services", seconds=_TIMEOUT_SECONDS
+            settings, url, "/api/questions.json", "services", seconds=_TIMEOUT_SECONDS
         )
         try:
             return _render(document, service)
@@ -70,61 +66,31 @@ def watch(
 
 
 def _render(document: Mapping[str, Any], service: str | None) -> Group:
-    windows = document["windows"]
-    window = windows[min(1, len(windows) - 1)]  # the shortest has too few samples of a judge
-    services = document["services"]
-    if service is not None and service not in services:
+    answers = {
+        name: _ANSWERS.validate_python(known["questions"])
+        for name, known in document["services"].items()
+    }
+    if service is not None and service not in answers:
         raise exit_error(f"no trace of {service!r} is in any window")
     alerts = [Alert.from_dict(alert) for alert in document["alerts"]]
-    alerts = [alert for alert in alerts if service in (None, alert.service)]
-
-    def trouble(name: str) -> tuple[int, str]:
-        firing = [a.severity for a in alerts if a.service == name and a.state == "firing"]
-        ranks = [rank for rank, severity in enumerate(_SEVERITIES) if severity in firing]
-        return min(ranks, default=len(_SEVERITIES)), name
-
-    table = build_table(
-        f"estimates, {window}",
-        ("service", {"overflow": "fold", "max_width": 24}),
-        ("metric (scorer)", {"overflow": "fold", "max_width": 40}),
-        ("estimate", NUMBER_COLUMN),
-        ("95 % interval", NUMBER_COLUMN),
-        ("samples", NUMBER_COLUMN),
-        ("states", {"overflow": "fold"}),
-    )
-    for name in sorted(services if service is None else [service], key=trouble):
-        _add_service(table, name, services[name][""], window, overview=service is None)
-    at = document["stream_time"]
+    now = document["stream_time"]
     problems = "; ".join(document["problems"])
-    head = "no trace yet" if at is None else f"as of {options.format_time(at)} UTC"
-    shown: list[Text | Table] = [Text(f"{head}; {problems or 'ready'}", "red" if problems else "")]
-    shown.append(table)
-    shown.append(alerts_table(alerts) or Text("no alert is pending or firing"))
-    return Group(*shown)
-
-
-def _add_service(
-    table: Table, name: str, whole: Mapping[str, Any], window: str, *, overview: bool
-) -> None:
-    label = f"{bound_label(name, 60)}, {whole['seen'][window]} traces"
-    items = [item for item in whole["metrics"] if item["window"] == window and "value" in item]
-    if overview:
-        items = [item for item in items if item["metric"] in _OVERVIEW]
-    for item in sorted(items, key=lambda item: display_rank(item["metric"])):
-        metric = item["metric"]
-        lower, upper = (format_value(metric, item[end]) for end in ("lower", "upper"))
-        add_text_row(
-            table,
-            label,
-            f"{metric} ({item['scorer']})",
-            format_value(metric, item["value"]),
-            f"{lower} … {upper}",
-            str(item["samples"]),
-            format_states(item["states"]),
+    head = "no request yet" if now is None else f"data up to {options.format_time(now)} UTC"
+    shown: list[RenderableType] = [
+        Text(f"{head}; {problems or 'ready'}", "red" if problems else "")
+    ]
+    names = sorted(answers) if service is None else [service]
+    if len(names) > 1:
+        shown.append(fleet_table(answers, alerts))
+    for name in names if len(names) == 1 else ():
+        shown += service_lines(
+            name=name,
+            answers=answers[name],
+            alerts=[alert for alert in alerts if alert.service == name],
+            now=now,
+            question_of=lambda service, trace_id: "",
         )
-        label = ""
-    if label:
-        add_text_row(table, label, "no estimate yet", "", "", "", "")
+    return Group(*shown)
 
 
 def tail(

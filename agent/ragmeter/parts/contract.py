@@ -218,12 +218,15 @@ class ScoredBatch:
         arrivals: The traffic among them.
         canaries: The canaries among them, each once, whenever its results come.
         turn: The stretch of the queue that they belong to (see `ControlSource`).
+        later: Results of traffic that came after their trace: of slow tiers, which are among
+            `traces`, too, and of people's labels, which are not.
     """
 
     traces: Sequence[ScoredTrace]
     arrivals: Sequence[Arrival]
     canaries: Sequence[ScoredTrace]
     turn: int
+    later: Sequence[Arrival] = ()
 
 
 class PartHome(Protocol):

@@ -6,8 +6,9 @@ what holds where no part offers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.explanation import Explanation, WorseSeries
@@ -87,3 +88,134 @@ class Explainer:
             direction: 1 where the mean went up, -1 where it went down.
         """
         return Explanation()
+
+
+State = Literal["good", "moved", "bad", "not enough"]
+"""What is known of a question: as usual or better, moved for the worse, its goal missed, or too
+little is known to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How good the answers are by one question, with its 95 % interval.
+
+    Args:
+        value: In the unit of the question.
+        lower: The lower end of the interval.
+        upper: The upper end; None where the samples do not tell it.
+        window: The length of time that it is about, as in `24h`.
+        samples: How many requests, verdicts or labels it rests on.
+        worth: How many independent ones of equal weight carry as much information.
+        source: What it rests on: `requests`, `labels`, `judge`, `model` or `builtin`.
+    """
+
+    value: float
+    lower: float
+    upper: float | None
+    window: str
+    samples: int
+    worth: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """How far the last hour is from the usual, with its 95 % interval.
+
+    In points (hundredths) for shares and indexes, in the unit of the question for others.
+    """
+
+    change: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of one question of a service.
+
+    Args:
+        question: Its name.
+        meaning: What the number counts.
+        unit: `share`, `seconds` or `usd`.
+        better: Which direction is better.
+        level: The number; None: not enough is known.
+        levels: The same by window, where there is enough in it.
+        movement: How far the last hour is from the usual; None: not enough is known.
+        usual: The number before.
+        goal: What the user wants.
+        state: See `State`.
+        source: What the number rests on, in words.
+        note: What to know of the number, or what is missing; may be empty.
+    """
+
+    question: str
+    meaning: str
+    unit: Literal["share", "seconds", "usd"]
+    better: Literal["higher", "lower"]
+    level: Level | None = None
+    levels: Mapping[str, Level] = field(default_factory=dict)
+    movement: Movement | None = None
+    usual: float | None = None
+    goal: float | None = None
+    state: State = "not enough"
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new value of a tag: a new model, prompt version or index version.
+
+    Args:
+        at: When it was first seen, in Unix seconds.
+        tag: The tag.
+        value: Its new value.
+    """
+
+    at: float
+    tag: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAnswer:
+    """The number of one question in a segment, over the last hour or day.
+
+    Args:
+        segment: `tag=value`.
+        question: The question.
+        level: The number in the segment; its `source` is that of the whole service or `requests`.
+        moved: Whether it differs from the rest of the service beyond chance.
+    """
+
+    segment: str
+    question: str
+    level: Level
+    moved: bool
+
+
+class QuestionAnswers:
+    """The eight questions of each service. Hold the lock of the agent."""
+
+    def answers(self, service: str) -> Sequence[Answer]:
+        """Return every question of a service, in order; empty for an unknown service."""
+        return ()
+
+    def history(self, service: str, question: str, seconds: int) -> list[tuple[float, Level]]:
+        """Return (start in Unix seconds, level) of the parts of a stretch of time that have one."""
+        return []
+
+    def segment_answers(self, service: str) -> Sequence[SegmentAnswer]:
+        """Return the questions by segment."""
+        return ()
+
+    def tag_changes(self, service: str) -> Sequence[Change]:
+        """Return the new values of tags, the latest first."""
+        return ()
+
+    def before_and_after(
+        self, service: str, at: float
+    ) -> Sequence[tuple[Answer, Level | None, Level | None]]:
+        """Return each question with its levels in the hours before and after a time."""
+        return ()

@@ -36,6 +36,7 @@ OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 _SEND: AccessScope = "send"
 PATH_SCOPES: dict[str, AccessScope] = {
     "/metrics": "scrape",
+    "/metrics/detail": "scrape",
     "/v1/traces": "send",
     "/v1/logs": "send",
     "/v1/metrics": "send",

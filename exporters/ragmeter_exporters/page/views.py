@@ -391,7 +391,7 @@ def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageB
         alerts = [alert.copy() for alert in agent.alerts()]
         names = tuple(windows.names)
         traces = sum(
-            value for (name, _), value in agent.counters.items() if name == "rag_traces_total"
+            value for (name, _), value in agent.counters.items() if name == "rag_requests_total"
         )
         return PageBase(
             options=options,
@@ -455,7 +455,7 @@ def _read_service(
             if (number := get("rag_guessed_fields_total", (own, ("field", name))))
         }
         ended = (("status", name) for name in ("ok", "error", "timeout"))
-        view.traces = int(sum(get("rag_traces_total", (own, status)) for status in ended))
+        view.traces = int(sum(get("rag_requests_total", (own, status)) for status in ended))
         view.unread = int(get("rag_left_out_traces_total", (own, ("reason", "language"))))
     return view
 

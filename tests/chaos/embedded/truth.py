@@ -83,7 +83,7 @@ def differences(found: Samples, truth: Samples, sent: Sent) -> list[str]:
 
 
 def _counts(found: Samples, sent: Sent) -> list[str]:
-    counted = sum(value for name, value in found.items() if name.startswith("rag_traces_total"))
+    counted = sum(value for name, value in found.items() if name.startswith("rag_requests_total"))
     lines = []
     if counted != sent.total:
         lines.append(f"{counted:.0f} traces are counted, {sent.total} were accepted")

@@ -87,5 +87,5 @@ def _follow(watch: Watch, pool: Pool, server: KafkaServer, done: threading.Event
             pages = [samples(worker.get("/metrics")) for worker in workers.values()]
             watch.answers += len(pages)
             watch.shown |= {page.get(READY, -1.0) for page in pages}
-            traces = [v for p in pages for k, v in p.items() if k.startswith("rag_traces_total")]
+            traces = [v for p in pages for k, v in p.items() if k.startswith("rag_requests_total")]
             watch.counted.add(sum(traces))

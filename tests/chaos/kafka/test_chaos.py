@@ -18,8 +18,8 @@ from tests.chaos.kafka.webhook import Received
 from tests.chaos.run import run
 from tests.real import require_memory
 
-COUNT = 'rag_traces_total{service="service-0",status="ok"}'
-OTHER = 'rag_traces_total{service="service-1",status="ok"}'
+COUNT = 'rag_requests_total{service="service-0",status="ok"}'
+OTHER = 'rag_requests_total{service="service-1",status="ok"}'
 STATE = 'ragmeter_results_total{metric="error",scorer="builtin",state="scored"}'
 AGAIN = 'ragmeter_traces_duplicate_total{source="kafka"}'
 NODES_GB = 3.0  # of three brokers (384 MB of heap each at most), two workers and the embedded agent

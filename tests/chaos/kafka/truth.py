@@ -140,7 +140,7 @@ def read_log(bootstrap: str) -> Log:
 def _plainness(name: str) -> tuple[bool, bool, str]:
     """How many traces first, then how many results: what follows from them comes after."""
     return (
-        not name.startswith("rag_traces_total"),
+        not name.startswith("rag_requests_total"),
         not name.startswith("ragmeter_results_total"),
         name,
     )

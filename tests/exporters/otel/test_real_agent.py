@@ -98,7 +98,7 @@ async def through(agent: asyncio.subprocess.Process, found: Collector) -> None:
         kept = 'ragmeter_otlp_spans_total{signal="logs",result="accepted"'
         assert await counted(http, metrics, kept) == 0
         assert await counted(http, metrics, "ragmeter_otlp_open_traces") == 0
-        assert await counted(http, metrics, "rag_traces_total") == 1
+        assert await counted(http, metrics, "rag_requests_total") == 1
         assert len(found.raw) == len(sent)
 
 

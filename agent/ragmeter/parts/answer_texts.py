@@ -1,0 +1,69 @@
+"""What is known of the questions in words, the same on every surface; pure."""
+
+from __future__ import annotations
+
+from ragmeter.parts.views import Answer, Level
+
+MARKS = {"bad": "■", "moved": "▲", "good": "", "not enough": ""}
+"""What stands beside a number, by the state of its question."""
+
+THOUSAND = 1_000  # answers whose cost is shown: that of one has too many zeros
+
+
+def format_number(answer: Answer, value: float) -> str:
+    """Return a value of a question with its unit."""
+    if answer.unit == "seconds":
+        return f"{value:.3g} s"
+    if answer.unit == "usd":
+        return f"${THOUSAND * value:.3g}"
+    return f"{100 * value:.0f} %"
+
+
+def format_range(answer: Answer, level: Level) -> str:
+    """Return the 95 % interval of a level, without the unit."""
+    scale = {"share": 100.0, "usd": float(THOUSAND), "seconds": 1.0}[answer.unit]
+    form = ".0f" if answer.unit == "share" else ".3g"
+    lower = format(scale * level.lower, form)
+    if level.upper is None:
+        return f"{lower} or more"
+    return f"{lower} to {scale * level.upper:{form}}"
+
+
+def format_level(answer: Answer) -> str:
+    """Return the number of a question with its interval and, but for the last hour, its window."""
+    level = answer.level
+    if level is None:
+        return "not enough yet"
+    about = "" if level.window == "1h" else f" in {level.window}"
+    per = " / 1,000" if answer.unit == "usd" else ""
+    return f"{format_number(answer, level.value)}{per} ({format_range(answer, level)}){about}"
+
+
+def format_change(answer: Answer) -> str:
+    """Return how far the last hour is from the usual, empty where that is not known."""
+    movement = answer.movement
+    if movement is None:
+        return ""
+    if answer.unit == "share":
+        if round(movement.change) == 0:
+            return "±0"
+        points = "point" if abs(round(movement.change)) == 1 else "points"
+        return f"{movement.change:+.0f} {points}"
+    if not answer.usual:
+        return ""
+    ratio = (answer.usual + movement.change) / answer.usual
+    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.0f} %"
+
+
+def format_usual(answer: Answer) -> str:
+    """Return the usual with its unit, empty where it is not known."""
+    return "" if answer.usual is None else format_number(answer, answer.usual)
+
+
+def format_goal(answer: Answer) -> str:
+    """Return the goal with its unit, empty where there is none."""
+    if answer.goal is None:
+        return ""
+    if answer.unit == "share":
+        return f"{100 * answer.goal:g} %"
+    return format_number(answer, answer.goal)

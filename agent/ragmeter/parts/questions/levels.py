@@ -1,0 +1,342 @@
+"""The level of a question over a stretch of time, with its 95 % interval; pure.
+
+Of what every request tells, the interval is about the process behind the traffic, and allows for
+sessions and tenants. Of what a sample was valued for, it is about all traffic of the stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.parts.questions.catalogue import QuestionSpec, Source
+from ragmeter.parts.questions.clusters import effective_samples
+from ragmeter.parts.questions.estimator import (
+    LEAST_VALUES,
+    MODEL_SPREAD,
+    draw_to_model,
+    narrowest,
+    regression_estimate,
+)
+from ragmeter.parts.questions.samples import Valuation, ValuedTrace
+from ragmeter.parts.questions.traffic import EDGES, INDEXED, RequestSums
+from ragmeter.parts.views import Level
+from ragmeter.windows.estimators import (
+    Z_95,
+    Interval,
+    t975,
+    widen_for_missing,
+    wilson_interval,
+)
+from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.sums import COUNTS, NO_SUMS, ScoreSums, StratumSums, stratum_key
+
+# Effective samples below which nothing is printed: the interval of fewer is nearly the whole scale.
+LEAST_WORTH = 5.0
+
+# Labels from which on the embedded model's mean no longer helps: their interval is narrower than
+# what that mean is usually off by.
+MANY_LABELS = 100
+
+# Part of the valued traces that have a cheap score where one may help. Fewer, and the mean of the
+# cheap score is of other traffic than the values.
+LEAST_WITH_CHEAP = 0.95
+
+# Part of the values of a stretch that one version of a judge or model has given. Around a change
+# verdicts of the old one still come in, and some servers answer with another now and then.
+LEAST_OF_ONE_VERSION = 0.9
+
+
+class TimeStretch(NamedTuple):
+    """What is known of a stretch of time.
+
+    Args:
+        window: Its name.
+        samples: The valued traces.
+        sums: What every request tells.
+    """
+
+    window: str
+    samples: Sequence[ValuedTrace]
+    sums: RequestSums
+
+
+def request_level(
+    question: QuestionSpec, stretch: TimeStretch, *, tenants: bool, dependence: float = 1.0
+) -> Level | None:
+    """Return the level of what every request tells, None without enough of them.
+
+    Args:
+        question: One whose source is `requests` or `builtin`.
+        stretch: The stretch of time.
+        tenants: Whether tenants are a sample, as in an hour, or all that there are, as in a day.
+        dependence: How many requests are worth one, beside what the stretch itself tells: of a
+            segment, whose clusters are not known, that of its service.
+    """
+    moments = stretch.sums.of(question.name)
+    if moments is None:
+        return None
+    worth = worth_of(stretch.sums, question.name, tenants=tenants) / dependence
+    if worth < LEAST_WORTH:
+        return None
+    source: Source = question.sources[-1]
+    if question.unit == "share":
+        lower, upper = wilson_interval(moments.mean, worth)
+    else:
+        half = t975(worth - 1) * math.sqrt(moments.variance / worth)
+        lower = max(0.0, moments.mean - half)
+        upper = moments.mean + half
+    return Level(
+        value=moments.mean,
+        lower=lower,
+        upper=upper,
+        window=stretch.window,
+        samples=moments.n,
+        worth=worth,
+        source=source,
+    )
+
+
+def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
+    """Return how many independent requests as many are worth."""
+    moments = sums.of(question)
+    if moments is None:
+        return 0.0
+    clusters = sums.clusters(question)
+    if question == "cost" or clusters is None:
+        return moments.kish
+    return effective_samples(
+        clusters,
+        sums.tenants(question) if tenants else None,
+        samples=moments.kish,
+        mean=moments.mean,
+        variance=moments.variance,
+    )
+
+
+def sampled_level(question: QuestionSpec, source: Source, stretch: TimeStretch) -> Level | None:
+    """Return the level by labels, a judge or the embedded model; None without enough of them.
+
+    The interval of `model` is about what people would say: it includes how far the mean of the
+    model is usually off.
+    """
+    valued = _valued(question, source, stretch)
+    own = _estimate(question, source, valued, stretch)
+    if source == "model":
+        if own is None or own.effective < LEAST_WORTH:
+            return None
+        drawn = draw_to_model(None, mean=own.value, error=_error(own), spread=MODEL_SPREAD)
+        return _make_level(drawn._replace(effective=own.effective), valued, stretch, source)
+    if source == "labels" and _count(valued) < MANY_LABELS:
+        model = sampled_level_of_model(question, stretch)
+        if model is not None:
+            own = draw_to_model(own, mean=model.value, error=_error(model), spread=MODEL_SPREAD)
+    if own is None or own.effective < LEAST_WORTH:
+        return None
+    return _make_level(own, valued, stretch, source)
+
+
+def sampled_level_of_model(question: QuestionSpec, stretch: TimeStretch) -> Interval | None:
+    """Return the embedded model's own mean, with the interval of sampling alone."""
+    if "model" not in question.sources:
+        return None
+    own = _estimate(question, "model", _valued(question, "model", stretch), stretch)
+    return own if own is not None and own.effective >= LEAST_WORTH else None
+
+
+def _valued(
+    question: QuestionSpec, source: Source, stretch: TimeStretch
+) -> list[tuple[ValuedTrace, Valuation]]:
+    """Return the traces that a source valued, by one version of it.
+
+    Values of several versions of a judge or model are never averaged: where no version has nearly
+    all, there is none.
+    """
+    valued = [
+        (sample, valuation)
+        for sample in stretch.samples
+        if (valuation := sample.values.get(question.name, {}).get(source)) is not None
+    ]
+    versions = Counter(one.version for _, one in valued if one.value is not None and one.version)
+    if len(versions) < 2:
+        return valued
+    (version, number), *_ = versions.most_common(1)
+    if number < LEAST_OF_ONE_VERSION * versions.total():
+        return []
+    return [(sample, one) for sample, one in valued if one.version in ("", version)]
+
+
+def _error(interval: Interval) -> float:
+    return (interval.upper - interval.lower) / (2 * Z_95)
+
+
+def _count(valued: Sequence[tuple[ValuedTrace, Valuation]]) -> int:
+    return sum(valuation.value is not None for _, valuation in valued)
+
+
+def _make_level(
+    interval: Interval,
+    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    stretch: TimeStretch,
+    source: Source,
+) -> Level:
+    return Level(
+        value=interval.value,
+        lower=interval.lower,
+        upper=interval.upper,
+        window=stretch.window,
+        samples=_count(valued),
+        worth=interval.effective,
+        source=source,
+    )
+
+
+def _estimate(
+    question: QuestionSpec,
+    source: Source,
+    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    stretch: TimeStretch,
+) -> Interval | None:
+    """Return the narrowest estimate of the mean over all traffic, None without a value."""
+    if not _count(valued):
+        return None
+    by_class = question.name == "answered"  # its cheap score is 0 or 1
+    sums = _stratum_sums(source, valued, stretch.sums, by_class=by_class)
+    plain = estimate_interval(sums, 0.0, 1.0)
+    candidates = [plain]
+    if by_class:
+        candidates.append(estimate_interval(sums, 0.0, 1.0, assisted=True))
+    candidates += _regressions(
+        question=question,
+        source=source,
+        valued=valued,
+        stretch=stretch,
+        plain=plain,
+    )
+    total = sum(part.size for part in sums.sums().values()) / WEIGHT_ONE
+    best = narrowest(candidates, min(1.0, _count(valued) / total) if total else 1.0)
+    missing = sums.unscored_share() or 0.0
+    return widen_for_missing(best, missing, 0.0, 1.0) if missing else best
+
+
+def _stratum_sums(
+    source: Source,
+    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    traffic: RequestSums,
+    *,
+    by_class: bool,
+) -> ScoreSums:
+    """Sum the values by stratum of their draw, with the sizes of the strata in all traffic."""
+    strata: dict[str, StratumSums] = {}
+    for _, valuation in valued:
+        name = _stratum(valuation, by_class=by_class)
+        state = ScoreState.UNSCORED
+        if not valuation.applies:
+            state = ScoreState.NOT_APPLICABLE
+        elif valuation.value is not None:
+            state = ScoreState.SCORED
+        score = Score(
+            metric="",
+            scorer=source,
+            state=state,
+            value=valuation.value,
+            probability=valuation.probability,
+            cheap=valuation.cheap,
+        )
+        strata[name] = strata.get(name, NO_SUMS).plus(StratumSums.of_result(score, state))
+    prefix = f"{source}:"
+    for key, weight in traffic.strata.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        if not by_class:
+            name = name.rpartition("|")[0] or name.rstrip("-")
+        size = StratumSums(size=round(weight * WEIGHT_ONE))
+        strata[name] = strata.get(name, NO_SUMS).plus(size)
+    return ScoreSums([0] * len(COUNTS), strata)
+
+
+def _stratum(valuation: Valuation, *, by_class: bool) -> str:
+    if by_class and valuation.stratum:
+        return stratum_key(valuation.stratum, valuation.cheap)
+    return valuation.stratum
+
+
+def _regressions(
+    question: QuestionSpec,
+    source: Source,
+    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    stretch: TimeStretch,
+    plain: Interval,
+) -> list[Interval]:
+    """Return the regression on the built-in score, and that on it and the model's at once."""
+    if question.name not in INDEXED:
+        return []
+    scored = [(sample, one) for sample, one in valued if one.value is not None]
+    helped = [(sample, one) for sample, one in scored if one.cheap is not None]
+    if len(helped) < max(LEAST_VALUES, LEAST_WITH_CHEAP * len(scored)):
+        return []
+    weights, means = stretch.sums.histogram(question.name)
+    total = float(weights.sum())
+    found = []
+    if total:
+        found.append(
+            regression_estimate(
+                values=np.array([one.value for _, one in helped], dtype=float),
+                weights=np.array([1 / one.probability for _, one in helped]),
+                cheap=np.array([[one.cheap] for _, one in helped], dtype=float),
+                traffic=means[:, None],
+                traffic_weights=weights,
+                plain=plain,
+                total=total,
+                edges=EDGES,
+            )
+        )
+    both = _rows_with_model(question, source, helped)
+    larger = _model_rows(question, stretch)
+    enough = len(both) >= max(LEAST_VALUES, LEAST_WITH_CHEAP * len(scored))
+    if source != "model" and total and enough and len(larger) > len(both):
+        chances = np.array([1 / chance for *_, chance in larger])
+        number = float(chances.sum() ** 2 / (chances**2).sum())
+        found.append(
+            regression_estimate(
+                values=np.array([value for value, *_ in both]),
+                weights=np.array([1 / chance for *_, chance in both]),
+                cheap=np.array([[cheap, model] for _, cheap, model, _ in both]),
+                traffic=np.array([[cheap, model] for cheap, model, _ in larger]),
+                traffic_weights=chances,
+                plain=plain,
+                total=total,
+                second=number if number < 0.99 * total else None,
+            )
+        )
+    return [one for one in found if one is not None]
+
+
+def _rows_with_model(
+    question: QuestionSpec, source: Source, helped: Sequence[tuple[ValuedTrace, Valuation]]
+) -> list[tuple[float, float, float, float]]:
+    """Return (value, built-in score, model's score, probability) of the traces that have all."""
+    rows = []
+    for sample, one in helped:
+        model = sample.values[question.name].get("model")
+        if model is None or model.value is None or one.value is None or one.cheap is None:
+            continue
+        rows.append((one.value, one.cheap, model.value, one.probability))
+    return rows
+
+
+def _model_rows(question: QuestionSpec, stretch: TimeStretch) -> list[tuple[float, float, float]]:
+    """Return (built-in score, model's score, probability) of all traces that the model scored."""
+    rows = []
+    for sample in stretch.samples:
+        model = sample.values.get(question.name, {}).get("model")
+        if model is not None and model.value is not None and model.cheap is not None:
+            rows.append((model.cheap, model.value, model.probability))
+    return rows

@@ -1,0 +1,462 @@
+"""The part `questions`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, ClassVar, Self
+
+from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.feedback import PEOPLE
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.series import split_scorer
+from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBatch
+from ragmeter.parts.questions.answers import (
+    CHANGE_TAGS,
+    AskedService,
+    ServiceRow,
+    answer_all,
+    choose_sources,
+    compare,
+    history,
+)
+from ragmeter.parts.questions.catalogue import BY_NAME, READERS, ScoreReader
+from ragmeter.parts.questions.clusters import find_slot
+from ragmeter.parts.questions.movements import TotalTimes
+from ragmeter.parts.questions.samples import (
+    SampleName,
+    Valuation,
+    Valuations,
+    ValuedTrace,
+    ValuedTraces,
+)
+from ragmeter.parts.questions.segments import WINDOW, segment_levels
+from ragmeter.parts.questions.settings import QuestionsSettings
+from ragmeter.parts.questions.traffic import (
+    PLACE,
+    RequestBuckets,
+    RequestValues,
+    TrafficKey,
+    TrafficRow,
+)
+from ragmeter.parts.views import Answer, Change, Level, QuestionAnswers, SegmentAnswer
+from ragmeter.windows.sums import stratum_key
+from ragmeter.windows.windows import Windows
+
+QuestionsState = TrafficRow | ValuedTrace | ServiceRow
+"""A row of the state: a bucket of a service or segment, a valued trace, or a service."""
+
+_TRAFFIC, _SAMPLE, _SERVICE = "traffic", "sample", "service"
+
+_CHOICE_SECONDS = 300  # of event time between two looks at which source a number rests on
+_FRESH_SECONDS = 60  # of event time for which answers are kept: a level of hours moves no faster
+_NEW_TAG_SECONDS = 3600  # a value that a service had within its first hour is no change
+_MAX_SEEN = 200  # segments of a service whose first time is kept
+
+# What a rule's metric tells of; the others are in `READERS`.
+_QUESTION_OF = {
+    "error": "works",
+    "timeout": "works",
+    "empty_answer": "works",
+    "latency": "fast",
+    "cost_usd": "cost",
+}
+
+_BUILTIN = {one.question: one for one in READERS.values() if one.source == "builtin"}
+
+_EMPTY = ("empty_answer", "builtin")
+_COST = ("cost_usd", "builtin")
+
+
+class QuestionsPart(Part[QuestionsState], QuestionAnswers):
+    """The eight questions of all services.
+
+    Args:
+        settings: The goals.
+        windows: The windows of all services, for latency.
+        counters: Where good events are counted.
+    """
+
+    name = "questions"
+    package = __package__
+    settings = QuestionsSettings
+    state: ClassVar[Any] = QuestionsState
+
+    def __init__(self, settings: QuestionsSettings, windows: Windows, counters: Counters) -> None:
+        self._settings = settings
+        self._windows = windows
+        self._counters = counters
+        self._traffic: dict[tuple[str, str], RequestBuckets] = {}
+        self._samples = ValuedTraces()
+        self._rows: dict[str, ServiceRow] = {}
+        self._touched: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
+        self._now = 0.0
+        self._chosen_at = -float(_CHOICE_SECONDS)
+        self._answers: dict[str, tuple[tuple[int, int, float], list[Answer]]] = {}
+
+    @classmethod
+    def build(cls, context: PartContext) -> Self:
+        """Build the part, which knows of no service yet."""
+        return cls(context.section(QuestionsSettings), context.windows, context.counters)
+
+    def observe(self, run: ScoredBatch, now: float | None) -> None:
+        """Count requests, and remember what slow scorers and people say of them."""
+        for arrival in run.arrivals:
+            self._count_request(arrival)
+            self._count_values(arrival)
+        labelled: dict[str, None] = {}
+        for arrival in run.later:
+            self._count_values(arrival)
+            if any(score.scorer == PEOPLE for score in arrival.trace.results):
+                labelled[arrival.trace.service] = None
+        # labels may come when no trace does any more, at the end of a replay
+        for name in labelled:
+            if now is not None and name in self._rows:
+                self._choose_sources(name, now)
+
+    def _choose_sources(self, name: str, now: float) -> None:
+        if choose_sources(self._service(name), now):
+            self._touched[name] = None
+
+    def _count_request(self, arrival: Arrival) -> None:
+        trace = arrival.trace
+        values: dict[int, float] = {}
+        works = trace.status == "ok"
+        strata: dict[str, str] = {}
+        for score in trace.results:
+            pair = (score.metric, score.scorer)
+            reader = READERS.get(pair)
+            if pair == _EMPTY:
+                works = works and not (score.state is ScoreState.SCORED and score.value == 1.0)
+            elif pair == _COST and score.value is not None:
+                values[PLACE["cost"]] = score.value
+            elif reader is None:
+                continue
+            elif reader.source == "builtin":
+                if score.state is ScoreState.SCORED and score.value is not None:
+                    values[PLACE[reader.question]] = _within(reader.convert(score.value))
+            elif score.stratum:
+                strata.setdefault(reader.source, score.stratum)
+        for metric, scorer, stratum, _ in trace.pending:
+            reader = READERS.get((metric, scorer))
+            if reader is not None and stratum:
+                strata.setdefault(reader.source, stratum)
+        values[PLACE["works"]] = float(works)
+        answered = values.get(PLACE["answered"])
+        request = RequestValues(
+            at=trace.timestamp,
+            weight=1 / trace.probability,
+            values=values,
+            cluster=find_slot(trace.cluster or trace.trace_id),
+            tenant=find_slot(trace.tenant or trace.cluster or trace.trace_id),
+            strata=tuple(
+                f"{source}:{stratum_key(stratum, answered)}" for source, stratum in strata.items()
+            ),
+        )
+        row = self._row(trace.service)
+        for segment in ("", *dict.fromkeys(arrival.segments)):
+            key = (trace.service, segment)
+            traffic = self._traffic.get(key)
+            if traffic is None:
+                traffic = self._traffic[key] = RequestBuckets(whole=not segment)
+            traffic.add(request)
+            self._gone.pop(json.dumps([_TRAFFIC, *key]), None)
+            if segment not in row.first_seen and len(row.first_seen) < _MAX_SEEN:
+                row.first_seen[segment] = trace.timestamp
+                self._touched[trace.service] = None
+        self._count_good(trace, values)
+
+    def _count_good(self, trace: ScoredTrace, values: Mapping[int, float]) -> None:
+        """Count a request for the questions whose number rests on every request."""
+        weight = 1 / trace.probability
+        self._count_event(trace.service, "works", weight, values[PLACE["works"]])
+        total = trace.timings.get("total")
+        longest = self._settings.goal("fast")
+        if total is not None and longest is not None and total >= 0:
+            self._count_event(trace.service, "fast", weight, float(total <= longest))
+        answered = values.get(PLACE["answered"])
+        if answered is not None and self._source(trace.service, "answered") in ("", "builtin"):
+            self._count_event(trace.service, "answered", weight, answered)
+
+    def _count_event(self, service: str, question: str, weight: float, good: float) -> None:
+        labels = (("service", service), ("question", question))
+        self._counters.inc("rag_question_events_total", labels, weight)
+        # a series that starts at 0 loses no first increase to `rate()`
+        self._counters.inc("rag_question_good_total", labels, weight * good)
+
+    def _source(self, service: str, question: str) -> str:
+        row = self._rows.get(service)
+        return row.sources.get(question, ("", 0.0))[0] if row is not None else ""
+
+    def _count_values(self, arrival: Arrival) -> None:
+        trace = arrival.trace
+        values: Valuations = {}
+        for score in trace.results:
+            scorer, version = split_scorer(score.scorer)
+            reader = READERS.get((score.metric, scorer))
+            if reader is None or reader.source == "builtin":
+                continue
+            if score.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED, ScoreState.LATE):
+                continue
+            valuation = _read(score, reader, version or score.fingerprint or "")
+            values.setdefault(reader.question, {})[reader.source] = valuation
+            chosen = self._source(trace.service, reader.question) == reader.source
+            if chosen and valuation.value is not None:
+                weight = 1 / valuation.probability
+                self._count_event(trace.service, reader.question, weight, valuation.value)
+        if values:
+            self._samples.add(
+                SampleName(trace.service, _hash(trace.trace_id)),
+                at=trace.timestamp,
+                weight=1 / trace.probability,
+                segments=arrival.segments,
+                values=values,
+            )
+
+    def _row(self, service: str) -> ServiceRow:
+        row = self._rows.get(service)
+        if row is None:
+            row = self._rows[service] = ServiceRow.empty()
+            self._touched[service] = None
+        return row
+
+    def advance(self, now: float) -> Sequence[Event]:
+        """Choose sources where they are due, and drop what is too old."""
+        self._now = now
+        if now - self._chosen_at < _CHOICE_SECONDS:
+            return ()
+        self._chosen_at = now
+        for traffic in self._traffic.values():
+            traffic.expire(now)
+        self._samples.expire(now)
+        for name in list(self._rows):
+            self._choose_sources(name, now)
+        return ()
+
+    def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:
+        """Note the incidents of services: their onset freezes what is usual."""
+        for alert in moved:
+            row = self._rows.get(alert.service)
+            if row is None:
+                continue
+            question = _QUESTION_OF.get(alert.metric) or next(
+                (one.question for (metric, _), one in READERS.items() if metric == alert.metric),
+                "",
+            )
+            if alert.state == "firing" and question:
+                since = at if alert.since is None else alert.since
+                row.incidents[alert.id] = (question, alert.severity, since)
+            elif alert.id in row.incidents:
+                del row.incidents[alert.id]
+            else:
+                continue
+            self._touched[alert.service] = None
+        return ()
+
+    def retain(self, services: Collection[str]) -> None:
+        """Forget every other service."""
+        for name in [name for name in self._rows if name not in services]:
+            for key in [key for key in self._traffic if key[0] == name]:
+                for bucket in self._traffic.pop(key).all_keys():
+                    self._gone[_traffic_row(*key, bucket)] = None
+            self._samples.forget(name)
+            del self._rows[name]
+            self._answers.pop(name, None)
+            self._gone[json.dumps([_SERVICE, name])] = None
+
+    def _service(self, name: str) -> AskedService:
+        return AskedService(
+            name=name,
+            traffic=self._traffic.get((name, "")) or RequestBuckets(whole=True),
+            samples=self._samples,
+            latency=TotalTimes(self._windows, name),
+            row=self._row(name),
+        )
+
+    @property
+    def _time(self) -> float:
+        return max(self._now, self._windows.now or 0.0)
+
+    def answers(self, service: str) -> Sequence[Answer]:
+        """Return every question of a service, in order; empty for an unknown service."""
+        if service not in self._rows or (service, "") not in self._traffic:
+            return ()
+        now = self._time
+        version = (
+            self._traffic[service, ""].version,
+            self._samples.versions.get(service, 0),
+            now,
+        )
+        known = self._answers.get(service)
+        if known is not None:
+            (before, _, at), answers = known
+            if known[0] == version or (before and 0 <= now - at < _FRESH_SECONDS):
+                return answers
+        found = answer_all(self._service(service), self._settings, now)
+        self._answers[service] = (version, found)
+        return found
+
+    def history(self, service: str, question: str, seconds: int) -> list[tuple[float, Level]]:
+        """Return (start in Unix seconds, level) of the parts of a stretch of time that have one."""
+        if service not in self._rows:
+            return []
+        return history(BY_NAME[question], self._service(service), seconds, self._time)
+
+    def segment_answers(self, service: str) -> Sequence[SegmentAnswer]:
+        """Return the questions by segment."""
+        if service not in self._rows:
+            return ()
+        segments = {
+            segment: traffic
+            for (name, segment), traffic in self._traffic.items()
+            if name == service and segment and not traffic.empty
+        }
+        return list(
+            segment_levels(
+                service=self._service(service),
+                answers=self.answers(service),
+                segments=segments,
+                windows=self._windows,
+                now=self._time,
+            )
+        )
+
+    def tag_changes(self, service: str) -> Sequence[Change]:
+        """Return the new values of tags, the latest first."""
+        row = self._rows.get(service)
+        if row is None:
+            return ()
+        first = row.first_seen.get("", 0.0)
+        changes = []
+        for segment, at in row.first_seen.items():
+            tag, _, value = segment.partition("=")
+            if tag in CHANGE_TAGS and at - first > _NEW_TAG_SECONDS:
+                changes.append(Change(at, tag, value))
+        return sorted(changes, key=lambda change: -change.at)
+
+    def before_and_after(
+        self, service: str, at: float
+    ) -> Sequence[tuple[Answer, Level | None, Level | None]]:
+        """Return each question with its levels in the hours before and after a time."""
+        answers = self.answers(service)
+        if not answers:
+            return ()
+        return compare(answers, self._service(service), at, self._time)
+
+    def samples(self) -> Iterable[GaugeSample]:
+        """Return the gauges of every service."""
+        for service in sorted(self._rows):
+            for answer in self.answers(service):
+                yield from _gauges(service, answer)
+            for one in self.segment_answers(service):
+                if BY_NAME[one.question].unit == "share":
+                    tag, _, value = one.segment.partition("=")
+                    labels = (
+                        ("service", service),
+                        ("question", one.question),
+                        ("tag", tag),
+                        ("value", value),
+                        ("window", WINDOW),
+                    )
+                    yield "rag_segment_ratio", labels, one.level.value
+
+    def changes(self) -> Mapping[str, QuestionsState | None]:
+        """Return the rows that changed since the last call, None for deleted ones."""
+        rows: dict[str, QuestionsState | None] = dict.fromkeys(self._gone)
+        self._gone = {}
+        for key, traffic in self._traffic.items():
+            for bucket, row in traffic.changes().items():
+                rows[_traffic_row(*key, bucket)] = row
+        for name, sample in self._samples.changes().items():
+            rows[json.dumps([_SAMPLE, *name])] = sample
+        for service in self._touched:
+            if service in self._rows:
+                own = self._rows[service]
+                complete = self._samples.complete_from(service)
+                own.complete_from = complete if complete > 0 else None
+                rows[json.dumps([_SERVICE, service])] = own
+        self._touched = {}
+        return rows
+
+    def restore(self, rows: Mapping[str, QuestionsState]) -> None:
+        """Load rows as `changes` returned them."""
+        samples: dict[SampleName, ValuedTrace] = {}
+        for name, row in rows.items():
+            kind, *key = json.loads(name)
+            if isinstance(row, TrafficRow) and kind == _TRAFFIC:
+                service, segment, width, index = key
+                traffic = self._traffic.setdefault(
+                    (service, segment), RequestBuckets(whole=not segment)
+                )
+                traffic.restore(TrafficKey(width, index), row)
+            elif isinstance(row, ValuedTrace) and kind == _SAMPLE:
+                samples[SampleName(*key)] = row
+            elif isinstance(row, ServiceRow) and kind == _SERVICE:
+                self._rows[key[0]] = row
+            else:
+                raise ValueError(f"a row of the questions makes no sense: {name[:100]}")
+        complete = {
+            name: row.complete_from
+            for name, row in self._rows.items()
+            if row.complete_from is not None
+        }
+        self._samples.restore(samples, complete)
+
+
+def _traffic_row(service: str, segment: str, bucket: TrafficKey) -> str:
+    return json.dumps([_TRAFFIC, service, segment, *bucket])
+
+
+def _within(value: float) -> float:
+    """Return a value within 0 and 1: custom scorers may lie beyond."""
+    return min(1.0, max(0.0, value))
+
+
+def _hash(trace_id: str) -> str:
+    return blake2b(trace_id.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _read(score: Score, reader: ScoreReader, version: str) -> Valuation:
+    scored = score.state is ScoreState.SCORED and score.value is not None
+    builtin = _BUILTIN.get(reader.question)
+    cheap = None
+    if score.cheap is not None and builtin is not None:
+        cheap = _within(builtin.convert(score.cheap))
+    return Valuation(
+        value=_within(reader.convert(score.value)) if scored and score.value is not None else None,
+        applies=score.state is not ScoreState.NOT_APPLICABLE,
+        probability=score.probability if 0 < score.probability <= 1 else 1.0,
+        stratum=score.stratum,
+        cheap=cheap,
+        version=version,
+    )
+
+
+def _gauges(service: str, answer: Answer) -> Iterator[GaugeSample]:
+    own = (("service", service),)
+    name = answer.question
+    if answer.level is not None:
+        source = (*own, ("question", name), ("source", answer.level.source))
+        yield "rag_question_source_info", source, 1.0
+    for window, level in answer.levels.items():
+        labels = (*own, ("window", window))
+        if answer.unit == "share":
+            yield f"rag_{name}_ratio", labels, level.value
+            yield f"rag_{name}_lower_ratio", labels, level.lower
+            if level.upper is not None:
+                yield f"rag_{name}_upper_ratio", labels, level.upper
+        elif answer.unit == "usd":
+            yield "rag_cost_per_answer_usd", labels, level.value
+    if answer.unit != "share":
+        return
+    if answer.usual is not None:
+        yield f"rag_{name}_usual_ratio", own, answer.usual
+    if answer.goal is not None:
+        yield f"rag_{name}_goal_ratio", own, answer.goal
+    if answer.movement is not None:
+        labels = (*own, ("window", "1h"))
+        yield f"rag_{name}_change_points", labels, answer.movement.change
+        yield f"rag_{name}_change_lower_points", labels, answer.movement.lower
+        yield f"rag_{name}_change_upper_points", labels, answer.movement.upper

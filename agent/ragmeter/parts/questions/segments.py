@@ -1,0 +1,99 @@
+"""The questions by segment: where the answers are worse; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from ragmeter.parts.questions.answers import DAY, AskedService, source_of
+from ragmeter.parts.questions.catalogue import BY_NAME, QuestionSpec
+from ragmeter.parts.questions.levels import TimeStretch, request_level, sampled_level, worth_of
+from ragmeter.parts.questions.movements import SURE
+from ragmeter.parts.questions.traffic import COARSE, RequestBuckets
+from ragmeter.parts.views import Answer, Level, SegmentAnswer
+from ragmeter.windows.windows import Windows
+
+WINDOW = "24h"
+
+
+def segment_levels(
+    service: AskedService,
+    answers: Sequence[Answer],
+    segments: Mapping[str, RequestBuckets],
+    windows: Windows,
+    now: float,
+) -> Iterator[SegmentAnswer]:
+    """Yield the level of each question in each segment over the last day, where there is one."""
+    whole = service.stretch(WINDOW, now)
+    if whole is None:
+        return
+    for segment, traffic in sorted(segments.items()):
+        samples = [sample for sample in whole.samples if segment in sample.segments]
+        end = (now // COARSE + 1) * COARSE
+        part = TimeStretch(WINDOW, samples, traffic.between(end - DAY, end, COARSE))
+        for answer in answers:
+            question = BY_NAME[answer.question]
+            if question.name == "fast":
+                level = _latency(windows, service.name, segment)
+                if level is not None:
+                    moved = _slower(level, answer)
+                    yield SegmentAnswer(segment, question.name, level, moved)
+                continue
+            if answer.level is None:
+                continue
+            level = _level(question, answer.level, part, whole)
+            if level is not None:
+                moved = _differs(question, part, whole)
+                yield SegmentAnswer(segment, question.name, level, moved)
+
+
+def _level(
+    question: QuestionSpec, of_service: Level, part: TimeStretch, whole: TimeStretch
+) -> Level | None:
+    source = source_of(of_service)
+    if source not in ("requests", "builtin"):
+        return sampled_level(question, source, part)
+    moments = whole.sums.of(question.name)
+    worth = worth_of(whole.sums, question.name, tenants=False)
+    dependence = max(1.0, moments.kish / worth) if moments and worth else 1.0
+    return request_level(question, part, tenants=False, dependence=dependence)
+
+
+def _differs(question: QuestionSpec, part: TimeStretch, whole: TimeStretch) -> bool:
+    """Return whether the requests of a segment are worse than the others beyond chance."""
+    own, all_ = part.sums.of(question.name), whole.sums.of(question.name)
+    if own is None or all_ is None or all_.weight - own.weight < 1:
+        return False
+    rest = (all_.mean * all_.weight - own.mean * own.weight) / (all_.weight - own.weight)
+    worth = worth_of(whole.sums, question.name, tenants=False)
+    dependence = max(1.0, all_.kish / worth) if worth else 1.0
+    others = max(1.0, all_.kish - own.kish)
+    error = math.sqrt(all_.variance * dependence * (1 / own.kish + 1 / others))
+    worse = rest - own.mean if question.better == "higher" else own.mean - rest
+    least = question.least / 100 if question.unit == "share" else question.least * rest
+    return worse >= least and worse > SURE * error
+
+
+def _latency(windows: Windows, service: str, segment: str) -> Level | None:
+    window = WINDOW if WINDOW in windows.names else windows.names[-1]
+    for quantile in windows.quantiles(service, segment, "total", window):
+        if quantile.quantile == 0.95 and quantile.lower is not None:
+            return Level(
+                value=quantile.value,
+                lower=quantile.lower,
+                upper=quantile.upper,
+                window=window,
+                samples=quantile.samples,
+                worth=float(quantile.samples),
+                source="requests",
+            )
+    return None
+
+
+def _slower(level: Level, answer: Answer) -> bool:
+    """Return whether a segment is slower than its service beyond chance."""
+    least = BY_NAME[answer.question].least
+    whole = answer.levels.get(WINDOW) or answer.level
+    if whole is None or whole.upper is None:
+        return False
+    return level.lower > whole.upper and level.value > (1 + least) * whole.value

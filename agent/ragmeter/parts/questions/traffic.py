@@ -1,0 +1,329 @@
+"""What every request of a service says of the questions, in buckets of event time; pure.
+
+A bucket holds sums, so that those of any stretch of time are added up. The fine buckets of five
+minutes reach back seven hours, for the last hour and its charts; the coarse ones of an hour reach
+back two weeks, for the day, the usual and the past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragmeter.parts.questions.clusters import SLOTS
+
+FINE, COARSE = 300, 3600  # seconds of a bucket
+KEPT_FINE, KEPT_COARSE = 7 * 3600, 14 * 86_400  # seconds for which buckets are kept
+KEPT_SLOTS = 26 * 3600  # seconds for which coarse buckets know their clusters: a day and the usual
+
+TRACKED = ("works", "answered", "grounded", "retrieved", "cited", "cost")
+"""What requests have a value of: questions and, of the last four shares, a cheap score."""
+
+PLACE: Mapping[str, int] = {name: place for place, name in enumerate(TRACKED)}
+
+INDEXED = ("grounded", "retrieved", "cited")
+"""The questions of which a request has a graded cheap score, with a histogram of it."""
+
+BINS = 10  # of a cheap score from 0 to 1
+EDGES = tuple(at / BINS for at in range(1, BINS))
+
+_SHARES = len(TRACKED) - 1  # all but the cost, which has no clusters
+
+# Columns of the moments.
+COUNT, WEIGHT, VALUE, SQUARE, WEIGHT_SQUARE = range(5)
+
+Numbers = NDArray[np.float64]
+
+
+class QuestionMoments(NamedTuple):
+    """The sums of one question over a stretch of time, in natural units.
+
+    Args:
+        n: Number of requests with a value.
+        weight: Sum of the weights, for how many requests they stand.
+        mean: Weighted mean of the values.
+        variance: Of a value.
+        kish: Kish's effective number of requests, (sum w)**2 / sum w**2.
+    """
+
+    n: int
+    weight: float
+    mean: float
+    variance: float
+    kish: float
+
+
+class RequestValues(NamedTuple):
+    """What one request says.
+
+    Args:
+        at: Event time in Unix seconds.
+        weight: For how many requests it stands: 1 / upstream probability.
+        values: By place in `TRACKED`.
+        cluster: The slot of its session, user, tenant or query.
+        tenant: The slot of its tenant.
+        strata: The names of the strata of the sampled tiers that it belongs to.
+    """
+
+    at: float
+    weight: float
+    values: Mapping[int, float]
+    cluster: int
+    tenant: int
+    strata: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class TrafficRow:
+    """A row of the state: a bucket. Arrays are saved as positions and values that are not 0."""
+
+    moments: list[float]
+    bins: list[float] = field(default_factory=list)
+    slots: list[float] = field(default_factory=list)
+    strata: dict[str, float] = field(default_factory=dict)
+
+
+class RequestSums:
+    """The sums of a stretch of time.
+
+    Attributes:
+        moments: Shape (questions, 5): count, weight, weighted values and squares, squared weights.
+        bins: Shape (indexed questions, `BINS`, 2): weight and weighted cheap scores.
+        slots: Shape (2, `SLOTS`, shares, 2): weight and weighted values by slot of the cluster, and
+            by slot of the tenant.
+        strata: Weight of the requests by stratum of a sampled tier.
+    """
+
+    __slots__ = ("bins", "moments", "slots", "strata")
+
+    def __init__(self) -> None:
+        self.moments: Numbers = np.zeros((len(TRACKED), 5))
+        self.bins: Numbers | None = None
+        self.slots: Numbers | None = None
+        self.strata: dict[str, float] = {}
+
+    def add_request(self, request: RequestValues, *, whole: bool) -> None:
+        """Add a request; with clusters and a histogram to the sums of the `whole` service."""
+        weight = request.weight
+        moments = self.moments
+        for place, value in request.values.items():
+            row = moments[place]
+            row[COUNT] += 1
+            row[WEIGHT] += weight
+            row[VALUE] += weight * value
+            row[SQUARE] += weight * value * value
+            row[WEIGHT_SQUARE] += weight * weight
+        if not whole:
+            return
+        if self.bins is None or self.slots is None:
+            self.bins = np.zeros((len(INDEXED), BINS, 2))
+            self.slots = np.zeros((2, SLOTS, _SHARES, 2))
+        for place, value in request.values.items():
+            if place >= _SHARES:
+                continue
+            for key, slot in enumerate((request.cluster, request.tenant)):
+                cell = self.slots[key, slot, place]
+                cell[0] += weight
+                cell[1] += weight * value
+            if 2 <= place < _SHARES:
+                cell = self.bins[place - 2, min(BINS - 1, int(value * BINS))]
+                cell[0] += weight
+                cell[1] += weight * value
+        for name in request.strata:
+            self.strata[name] = self.strata.get(name, 0.0) + weight
+
+    def add(self, other: RequestSums) -> None:
+        """Add other sums."""
+        self.moments += other.moments
+        if other.bins is not None:
+            self.bins = other.bins.copy() if self.bins is None else self.bins + other.bins
+        if other.slots is not None:
+            self.slots = other.slots.copy() if self.slots is None else self.slots + other.slots
+        for name, weight in other.strata.items():
+            self.strata[name] = self.strata.get(name, 0.0) + weight
+
+    def of(self, question: str) -> QuestionMoments | None:
+        """Return the moments of a question, None without a request that has a value."""
+        if question not in PLACE:
+            return None
+        n, weight, value, square, weight_square = self.moments[PLACE[question]].tolist()
+        if not n:
+            return None
+        mean = value / weight
+        spread = max(0.0, square / weight - mean * mean) * n / max(1.0, n - 1)
+        return QuestionMoments(
+            n=int(n),
+            weight=weight,
+            mean=mean,
+            variance=spread,
+            kish=weight * weight / weight_square,
+        )
+
+    def clusters(self, question: str) -> tuple[Numbers, Numbers] | None:
+        """Return the weights and weighted values by slot of the cluster, None if not known."""
+        return self._by_slot(0, question)
+
+    def tenants(self, question: str) -> tuple[Numbers, Numbers] | None:
+        """Return the weights and weighted values by slot of the tenant, None if not known."""
+        return self._by_slot(1, question)
+
+    def _by_slot(self, key: int, question: str) -> tuple[Numbers, Numbers] | None:
+        if self.slots is None or PLACE[question] >= _SHARES:
+            return None
+        cells = self.slots[key, :, PLACE[question]]
+        return cells[:, 0], cells[:, 1]
+
+    def histogram(self, question: str) -> tuple[Numbers, Numbers]:
+        """Return the weight and the mean of the cheap score of each bin with a request."""
+        if self.bins is None:
+            return np.empty(0), np.empty(0)
+        cells = self.bins[INDEXED.index(question)]
+        filled = cells[cells[:, 0] > 0]
+        return filled[:, 0], filled[:, 1] / filled[:, 0]
+
+    def dump(self) -> TrafficRow:
+        """Return the row of the state."""
+        return TrafficRow(
+            _sparse(self.moments),
+            _sparse(self.bins),
+            _sparse(self.slots),
+            dict(self.strata),
+        )
+
+    @classmethod
+    def load(cls, row: TrafficRow) -> RequestSums:
+        """Restore what `dump` returned.
+
+        Raises:
+            ValueError: A position lies outside the sums.
+        """
+        sums = cls()
+        _fill(sums.moments, row.moments)
+        if row.bins:
+            sums.bins = np.zeros((len(INDEXED), BINS, 2))
+            _fill(sums.bins, row.bins)
+        if row.slots:
+            sums.slots = np.zeros((2, SLOTS, _SHARES, 2))
+            _fill(sums.slots, row.slots)
+        sums.strata = dict(row.strata)
+        return sums
+
+
+def _sparse(numbers: Numbers | None) -> list[float]:
+    """Return positions and values that are not 0, in turn."""
+    if numbers is None:
+        return []
+    flat = numbers.reshape(-1)
+    filled = np.flatnonzero(flat)
+    pairs = np.empty(2 * len(filled))
+    pairs[::2] = filled
+    pairs[1::2] = flat[filled]
+    found: list[float] = pairs.tolist()
+    return found
+
+
+def _fill(numbers: Numbers, pairs: list[float]) -> None:
+    at = np.array(pairs[::2], dtype=np.int64)
+    flat = numbers.reshape(-1)
+    if len(pairs) % 2 or (len(at) and not (at.min() >= 0 and at.max() < len(flat))):
+        raise ValueError("the sums of a bucket make no sense")
+    flat[at] = pairs[1::2]
+
+
+class TrafficKey(NamedTuple):
+    """The name of a bucket: its width in seconds, and its start divided by that."""
+
+    width: int
+    number: int
+
+
+class RequestBuckets:
+    """The buckets of a service, or of a segment of it (`whole` is False)."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self._buckets: dict[TrafficKey, RequestSums] = {}
+        self._touched: dict[TrafficKey, None] = {}
+        self.first: float | None = None
+        self.version = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left."""
+        return not self._buckets
+
+    def add(self, request: RequestValues) -> None:
+        """Count a request."""
+        for width in (FINE, COARSE):
+            key = TrafficKey(width, int(request.at // width))
+            sums = self._buckets.get(key)
+            if sums is None:
+                sums = self._buckets[key] = RequestSums()
+            sums.add_request(request, whole=self._whole)
+            self._touched[key] = None
+        self.first = request.at if self.first is None else min(self.first, request.at)
+        self.version += 1
+
+    def expire(self, now: float) -> None:
+        """Drop the buckets that are too old at event time `now`."""
+        for key in [key for key in self._buckets if self._is_over(key, now)]:
+            del self._buckets[key]
+            self._touched[key] = None
+        for key, sums in self._buckets.items():
+            old = key.width == COARSE and (key.number + 1) * COARSE <= now - KEPT_SLOTS
+            if old and sums.slots is not None:
+                sums.slots = None
+                self._touched[key] = None
+
+    def _is_over(self, key: TrafficKey, now: float) -> bool:
+        kept = KEPT_FINE if key.width == FINE else KEPT_COARSE
+        return (key.number + 1) * key.width <= now - kept
+
+    def between(self, start: float, end: float, width: int) -> RequestSums:
+        """Return the sums of the buckets of a width that begin in [start, end)."""
+        total = RequestSums()
+        for _, sums in self.buckets(start, end, width):
+            total.add(sums)
+        return total
+
+    def buckets(self, start: float, end: float, width: int) -> Iterator[tuple[float, RequestSums]]:
+        """Yield (start, sums) of the filled buckets of a width that begin in [start, end)."""
+        for index in range(math.ceil(start / width), math.ceil(end / width)):
+            sums = self._buckets.get(TrafficKey(width, index))
+            if sums is not None:
+                yield float(index * width), sums
+
+    def last(self, seconds: int, now: float) -> RequestSums:
+        """Return the sums of the last `seconds` up to event time `now`, the open bucket included.
+
+        Of up to six hours they are of fine buckets.
+        """
+        width = FINE if seconds <= 6 * 3600 else COARSE
+        end = (now // width + 1) * width
+        return self.between(end - seconds, end, width)
+
+    def changes(self) -> dict[TrafficKey, TrafficRow | None]:
+        """Return the buckets that changed since the last call, None for dropped ones."""
+        touched = self._touched
+        self._touched = {}
+        return {key: self._buckets[key].dump() if key in self._buckets else None for key in touched}
+
+    def restore(self, key: TrafficKey, row: TrafficRow) -> None:
+        """Load a bucket.
+
+        Raises:
+            ValueError: The row makes no sense.
+        """
+        self._buckets[key] = RequestSums.load(row)
+        start = float(key.number * key.width)
+        self.first = start if self.first is None else min(self.first, start)
+        self.version += 1
+
+    def all_keys(self) -> Iterable[TrafficKey]:
+        """Return the names of all buckets."""
+        return self._buckets.keys()
