@@ -2,7 +2,7 @@
 
 `python -m benchmarks.drift --seed N [--data DIR] [--parts abcde]` prints goals beside figures,
 found through the shipped monitor and series (`drift_acceptance`); DIR, the development data, gives
-real answers. `--nulls`, `--compare` and `--cost` print other tables of docs/streams.md: buckets of
+real answers. `--nulls`, `--compare` and `--cost` print tables that the docs do not have: buckets of
 a minute, one trace a second. The plain methods get the threshold that gives them one false alarm
 in 30 days on independent traffic, found on that very traffic; ours has the threshold that follows
 from the promise. ADWIN takes part where `river` is installed. Prints Markdown.

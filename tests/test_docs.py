@@ -100,7 +100,7 @@ def test_a_page_without_the_marks_of_a_table_is_refused() -> None:
         replaced("# Metrics\n", "names", "| a |")
 
 
-@pytest.mark.parametrize("name", ["statistics", "streams", "agreement", "performance", "scaling"])
+@pytest.mark.parametrize("name", ["statistics", "agreement", "performance", "scaling"])
 def test_evidence_begins_with_its_conclusion(name: str) -> None:
     text = (ROOT / "docs" / f"{name}.md").read_text()
     assert text.partition("\n\n")[2].startswith("**Conclusion.** ")
