@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.answer_texts import THOUSAND, format_number, format_range
+from ragmeter.parts.views import Answer, Level
 from ragmeter.windows.series import Estimate
 
 from ragmeter_exporters.page.numbers import (
@@ -18,6 +22,25 @@ from ragmeter_exporters.page.numbers import (
 from ragmeter_exporters.svg import Scale, band_and_line, fit_domain, unbroken_runs
 
 Point = tuple[float, "Estimate | None"]
+
+
+class Drawn(Protocol):
+    """What a point of a chart has: a value and its interval, whose upper end may be unknown."""
+
+    @property
+    def value(self) -> float:
+        """The value."""
+
+    @property
+    def lower(self) -> float:
+        """The lower end."""
+
+    @property
+    def upper(self) -> float | None:
+        """The upper end."""
+
+
+_DrawnT = TypeVar("_DrawnT", bound=Drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +76,91 @@ def plot(
     Points come in order of Unix time, without an estimate where the evidence is not enough: gaps
     stay gaps. Without a spec the values are seconds.
     """
-    known = [(time, estimate) for time, estimate in points if estimate is not None]
-    if not known:
+
+    def describe(estimate: Estimate) -> str:
+        band = _format_band(estimate.lower, estimate.upper, spec)
+        return f"{format_point(estimate.value, spec)} ({band}), {estimate.samples:,} traces"
+
+    ends = [end for _, e in points if e is not None for end in (e.lower, e.upper)]
+    if not ends:
         return None
+    low, high = fit_domain(ends, spec)
+    return _place(
+        points=points,
+        describe=describe,
+        label=label,
+        scale=_format_band(low, high, spec),
+        across=across,
+        y=Scale(low, high, *upward),
+    )
+
+
+def plot_question(
+    points: Sequence[tuple[float, Level | None]],
+    answer: Answer,
+    label: str,
+    across: tuple[float, float],
+    upward: tuple[float, float],
+    also: Sequence[float | None] = (),
+) -> Plot | None:
+    """Place the levels of a question; the axis shows the values `also` (a goal) too."""
+
+    def describe(level: Level) -> str:
+        number = format_number(answer, level.value)
+        return f"{number} ({format_range(answer, level)}), based on {level.samples:,}"
+
+    numbers = [value for value in also if value is not None]
+    for _, level in points:
+        if level is not None:
+            numbers += [level.value, level.lower, _top(level)]
+    if all(level is None for _, level in points):
+        return None
+    spec = {"share": metric_specs()["error"], "usd": metric_specs()["cost_usd"], "seconds": None}
+    low, high = fit_domain(numbers, spec[answer.unit])
+    return _place(
+        points=points,
+        describe=describe,
+        label=label,
+        scale=f"{format_tick(answer, low)} to {format_tick(answer, high)}",
+        across=across,
+        y=Scale(low, high, *upward),
+    )
+
+
+def format_tick(answer: Answer, value: float) -> str:
+    """Format a value on the axis of a question."""
+    if answer.unit == "seconds":
+        return format_seconds(value)
+    if answer.unit == "usd":
+        return f"${THOUSAND * value:.3g}"
+    return f"{100 * value:.3g}\u202f%"
+
+
+def _top(point: Drawn) -> float:
+    return point.value if point.upper is None else point.upper
+
+
+def _place(
+    *,
+    points: Sequence[tuple[float, _DrawnT | None]],
+    describe: Callable[[_DrawnT], str],
+    label: str,
+    scale: str,
+    across: tuple[float, float],
+    y: Scale,
+) -> Plot:
+    known = [(time, point) for time, point in points if point is not None]
     first, last = points[0][0], points[-1][0]
     # a single point stands at the right end, where the newest always is
     x = Scale(first if last > first else first - 1, last, *across)
-    y = Scale(*fit_domain([end for _, e in known for end in (e.lower, e.upper)], spec), *upward)
     runs = [
-        [(x(time), y(e.value), y(e.lower), y(e.upper)) for time, e in run if e is not None]
+        [(x(time), y(e.value), y(e.lower), y(_top(e))) for time, e in run if e is not None]
         for run in unbroken_runs(points, lambda point: point[1] is not None)
     ]
     half = (x.end - x.start) / max(1, len(points) - 1) / 2
-    texts = [
-        f"{format_clock(time, last - first)} UTC: {format_point(e.value, spec)}"
-        f" ({_format_band(e.lower, e.upper, spec)}), {e.samples:,} traces"
-        for time, e in known
-    ]
+    texts = [f"{format_clock(time, last - first)} UTC: {describe(point)}" for time, point in known]
     return Plot(
-        label=f"{label}, latest {texts[-1]}; scale {_format_band(y.low, y.high, spec)}",
+        label=f"{label}, latest {texts[-1]}; scale {scale}",
         x=x,
         y=y,
         lines=[band_and_line(run) for run in runs if len(run) > 1],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import ceil, floor
+from math import ceil, floor, log10
 from typing import TypeVar
 
 from ragmeter.core.metric_specs import MetricSpec
@@ -94,6 +94,15 @@ def time_ticks(x: Scale, most: int) -> Iterator[tuple[float, str]]:
             label = date + label
             day = date
         yield number * step, label
+
+
+def value_ticks(y: Scale, most: int) -> Iterator[float]:
+    """Yield at most `most` round numbers of an axis, from 1, 2 or 5 times a power of ten on."""
+    span = y.high - y.low
+    power = 10.0 ** floor(log10(span / most))
+    step = next(size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= most - 1)
+    for number in range(ceil(y.low / step - 1e-9), floor(y.high / step + 1e-9) + 1):
+        yield number * step
 
 
 TICKS = (

@@ -1,4 +1,4 @@
-"""The metrics port: /metrics, the JSON API, the status, service and trace pages, and health.
+"""The metrics port: /metrics, the JSON API, the pages of services and traces, and health.
 
 Everything here is read-only; parts may mount handlers of their own beside it.
 Rendering runs in a thread, so that a long scrape never keeps the event loop from taking traces in.
@@ -23,18 +23,16 @@ from ragmeter_exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_o
 from ragmeter_exporters.page.part_pages import PartPageMaker
 from ragmeter_exporters.page.rendering import (
     csp,
+    details_page,
     error_page,
+    fleet_page,
     runbook_page,
     service_page,
-    status_page,
     trace_page,
 )
+from ragmeter_exporters.page.services import fleet_view, service_view
 from ragmeter_exporters.page.traces import find_trace, trace_view
-from ragmeter_exporters.page.views import (
-    PageOptions,
-    service_view,
-    status_view,
-)
+from ragmeter_exporters.page.views import PageOptions, details_view
 from ragmeter_exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter_exporters.responses import HTML, JSON, dump_json, html_response, read_name
 from ragmeter_exporters.snapshot import (
@@ -54,6 +52,8 @@ _NOT_KEPT = (
     "The agent keeps the worst traces of each metric and those that alerts name; the others leave "
     "only their numbers."
 )
+
+_NO_SERVICE = "No request of this service is in any window."
 
 _REFRESH_SECONDS = 30  # as often as a Prometheus commonly scrapes
 
@@ -89,11 +89,12 @@ def metrics_app(
     handlers = _MetricsPortHandlers(agent, exporter, options)
     app.add_routes(
         [
-            web.get("/", handlers.status),
+            web.get("/", handlers.fleet),
             web.get("/metrics", handlers.metrics),
             web.get("/metrics/detail", handlers.detail),
             # The default pattern excludes braces, which ids may hold.
             web.get("/service/{service:[^/]+}", handlers.service),
+            web.get("/service/{service:[^/]+}/details", handlers.details),
             web.get("/trace", handlers.search),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
             web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+}.md", handlers.runbook),
@@ -138,24 +139,49 @@ class _MetricsPortHandlers:
                 )
             )
 
-    async def status(self, request: web.Request) -> web.Response:
-        span = request.query.get("range")
-        return await self._page(
-            request, HTML, lambda: status_page(status_view(self._agent, self._options, span)), ""
-        )
+    async def fleet(self, request: web.Request) -> web.Response:
+        """Show all services; one alone is shown as on its own page."""
+
+        def render() -> str:
+            view = fleet_view(self._agent, self._options)
+            if len(view.rows) == 1 and not view.unnamed:
+                alone = service_view(self._agent, view.rows[0].name, self._options)
+                if alone is not None:
+                    return service_page(alone)
+            return fleet_page(view)
+
+        return await self._page(request, HTML, render, "")
 
     async def service(self, request: web.Request) -> web.Response:
         service = read_name(request, "service")
-        span = request.query.get("range")
-        series = request.query.get("metric", ""), request.query.get("scorer", "")
 
         def render() -> str | None:
             view = service_view(
-                agent=self._agent, service=service, options=self._options, span=span, series=series
+                agent=self._agent,
+                service=service,
+                options=self._options,
+                question=request.query.get("question", ""),
+                span=request.query.get("range"),
             )
             return None if view is None else service_page(view)
 
-        return await self._page(request, HTML, render, "No trace of this service is in any window.")
+        return await self._page(request, HTML, render, _NO_SERVICE)
+
+    async def details(self, request: web.Request) -> web.Response:
+        service = read_name(request, "service")
+        series = request.query.get("metric", ""), request.query.get("scorer", "")
+
+        def render() -> str | None:
+            view = details_view(
+                agent=self._agent,
+                service=service,
+                options=self._options,
+                span=request.query.get("range"),
+                series=series,
+            )
+            return None if view is None else details_page(view)
+
+        return await self._page(request, HTML, render, _NO_SERVICE)
 
     async def trace(self, request: web.Request) -> web.Response:
         service = read_name(request, "service")

@@ -21,7 +21,9 @@ from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
 from ragmeter_exporters.families import part_families
 
-NOW = 1_790_000_000.0
+from tests.exporters.asked import AT, asked
+
+NOW = AT
 NAMES = ("5m", "1h", "24h")
 
 
@@ -221,7 +223,7 @@ def add_part_samples(agent: FakeAgent) -> None:
 
 def everything() -> FakeAgent:
     """An agent that makes every family of the reference appear."""
-    agent = FakeAgent(segments=["model", "service"])
+    agent = FakeAgent(segments=["model", "service"], asked=asked())
     table, latency = agent.fake.table, agent.fake.latency
     for segment in ("", "model=m-1", "service=inner"):
         for spec in metric_specs().values():

@@ -22,7 +22,7 @@ WIDTHS = "return [document.documentElement.scrollWidth, window.innerWidth]"
 
 def paths(agent: FakeAgent) -> list[str]:
     service = quote(agent.fake.services()[0], safe="")
-    return ["/", f"/service/{service}", *(
+    return ["/", f"/service/{service}", f"/service/{service}/details", *(
         f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in agent.documents
     ), "/nothing"]  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_hostile_text_is_shown_as_it_is(tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
     agent = hostile()
     with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:
-        visit(page, f"http://127.0.0.1:{port}{paths(agent)[2]}")
+        visit(page, f"http://127.0.0.1:{port}{paths(agent)[3]}")
         text = page.run("return document.body.innerText")
     assert HOSTILE.split("\u202e")[0] in text
     assert "⟦U+202E⟧evil⟦U+2066⟧" in text
@@ -97,7 +97,7 @@ def test_links_lead_to_services_and_traces_of_any_name(tmp_path: Path) -> None:
         page.open(f"http://127.0.0.1:{port}/")
         links = page.run(
             'return [...document.querySelectorAll(\'a[href^="/service/"], a[href^="/trace/"]\')]'
-            ".map(a => [a.innerText, a.href])"
+            ".map(a => [(a.ariaLabel || a.innerText).replace('worst trace ', ''), a.href])"
         )
         assert {name for name, _ in links} >= set(names)
         for name, href in links:

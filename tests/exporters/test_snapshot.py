@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.core.series import OTHER_FINGERPRINT
-from ragmeter_exporters.page import views
-from ragmeter_exporters.page.views import service_view
+from ragmeter_exporters.page import services, views
+from ragmeter_exporters.page.views import details_view
 from ragmeter_exporters.snapshot import segment_labels, split_segment, take_snapshot, windows_json
 
 from tests.exporters.fakes import NAMES, as_agent_view, estimate, everything
@@ -110,7 +110,7 @@ def count_holds(services: int, read: Callable[[AgentView], object]) -> int:
     return holds
 
 
-@pytest.mark.parametrize("read", [take_snapshot, windows_json, views.status_view])
+@pytest.mark.parametrize("read", [take_snapshot, windows_json, services.fleet_view])
 def test_the_lock_is_not_taken_anew_for_each_service(
     read: Callable[[AgentView], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +124,7 @@ def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
         for mark in ("older", OTHER_FINGERPRINT):
             agent.fake.table["bot", "", "relevance", f"umbrela@{mark}", window] = estimate(2.0)
     shown = as_agent_view(agent)
-    view = service_view(shown, "bot")
+    view = details_view(shown, "bot")
     for text in (
         str(take_snapshot(shown, detail=True).estimates),
         str([row.scorer for row in view.service.rows] if view else None),

@@ -66,6 +66,7 @@ def test_plain_text_unless_openmetrics_is_asked_for() -> None:
         ("/metrics/detail", b"rag_grounding_mean"),
         ("/", b"<h1"),
         ("/service/bot", b"<h1"),
+        ("/service/bot/details", b"<h1"),
         ("/api/windows.json", b'"stream_time"'),
     ],
 )
@@ -101,7 +102,7 @@ def test_the_policy_allows_exactly_the_style_of_the_page() -> None:
 
 
 def test_pages_load_anew_where_asked_to() -> None:
-    for path in ("/", "/service/bot?range=7d"):
+    for path in ("/", "/service/bot?range=7d", "/service/bot/details"):
         answer, body = ask(everything(), path)
         assert "Refresh" not in answer.headers
         assert b'http-equiv="refresh"' not in body
@@ -121,13 +122,33 @@ def test_a_trace_is_found_by_its_id() -> None:
         assert b"x" * 200 not in body
 
 
+def test_a_question_is_shown_large_over_a_length_of_time() -> None:
+    _, body = ask(everything(), "/service/bot?question=cost&range=14d")
+    assert b'aria-label="Chart of cost"' in body
+    assert b'range=14d#chart" aria-current="true">14d<' in body
+    for query in ("range=99d&question=nothing", "range=%3Cb%3E", "question=%3Cb%3E"):
+        answer, body = ask(everything(), f"/service/bot?{query}")
+        assert answer.status == 200
+        assert b'aria-label="Chart of works"' in body
+        assert b'aria-current="true">24h<' in body
+        assert b"&lt;b" not in body
+
+
+def test_one_service_alone_is_the_first_page_and_several_are_a_list() -> None:
+    agent = everything()
+    assert b'aria-label="Chart of works"' in ask(agent, "/")[1]
+    agent.fake.table["other", "", "grounding", "builtin", "1h"] = estimate()
+    assert b"2 services" in ask(agent, "/")[1]
+
+
 def test_charts_of_a_length_of_time_and_one_of_them_large() -> None:
-    _, body = ask(everything(), "/service/bot?range=14d&metric=grounding&scorer=builtin")
+    path = "/service/bot/details"
+    _, body = ask(everything(), f"{path}?range=14d&metric=grounding&scorer=builtin")
     assert b'id="chart"' in body
     assert b"Last 14d" in body
-    assert ask(everything(), "/service/bot?range=latency&metric=latency&scorer=total")[0].ok
+    assert ask(everything(), f"{path}?range=latency&metric=latency&scorer=total")[0].ok
     for query in ("range=99d&metric=nothing&scorer=x", "range=%3Cb%3E", "metric=<b>"):
-        answer, body = ask(everything(), f"/service/bot?{query}")
+        answer, body = ask(everything(), f"{path}?{query}")
         assert answer.status == 200
         assert b'id="chart"' not in body
         assert b"Last 1h" in body
@@ -149,7 +170,7 @@ def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
         view = trace_view(as_agent_view(agent), "bot", "t-1", options, ("answered", query))
         assert view is not None
         html = trace_page(view).split("<nav")[1].split("</nav>")[0]
-        assert "2 of 3 worst by" in html
+        assert "2nd worst of 3 by" in html
         return re.findall(r'href="([^"]*)"', html)
 
     template = "https://tempo.example/{service}/{trace_id}?x={trace_id}"
@@ -192,7 +213,15 @@ def test_ids_of_any_characters_lead_to_their_pages(service: str, trace_id: str) 
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/service/other", "/trace/bot/other", "/trace/bot", "/runbooks/x.md"]
+    "path",
+    [
+        "/nothing",
+        "/service/other",
+        "/service/other/details",
+        "/trace/bot/other",
+        "/trace/bot",
+        "/runbooks/x.md",
+    ],
 )
 def test_what_is_not_there_is_a_page_that_says_so(path: str) -> None:
     answer, body = ask(everything(), path)

@@ -147,6 +147,8 @@ class Answer:
         state: See `State`.
         source: What the number rests on, in words.
         note: What to know of the number, or what is missing; may be empty.
+        scores: (metric, scorer) of the scores that tell of single traces, the most trusted first;
+            of latency the scorer is the stage.
     """
 
     question: str
@@ -161,6 +163,7 @@ class Answer:
     state: State = "not enough"
     source: str = ""
     note: str = ""
+    scores: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

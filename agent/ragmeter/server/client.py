@@ -30,6 +30,11 @@ def fill_path(template: str, service: str) -> str:
     return template.replace("{service}", _quote_segment(service))
 
 
+def details_path(service: str) -> str:
+    """Return the path of the page with everything that is known of a service."""
+    return f"{service_path(service)}/details"
+
+
 def trace_path(service: str, trace_id: str) -> str:
     """Return the path of the page of a trace."""
     return f"/trace/{_quote_segment(service)}/{_quote_segment(trace_id)}"

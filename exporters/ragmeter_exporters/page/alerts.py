@@ -15,6 +15,7 @@ from ragmeter_exporters.page.numbers import (
     format_age,
     format_count,
     format_interval,
+    format_moment,
     format_seconds,
     format_seconds_interval,
     format_time,
@@ -22,6 +23,7 @@ from ragmeter_exporters.page.numbers import (
 )
 from ragmeter_exporters.page.texts import metric_words, one_line
 
+MAX_TITLE = 160  # characters of a line
 OPERATORS = {"<=": "≤", ">=": "≥"}
 SEVERITIES = {"critical": "■ Critical", "warning": "▲ Warning"}
 
@@ -34,6 +36,28 @@ class AlertChange:
     before: str = ""
     band: str = ""
     limit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentLine:
+    """What one cause did to a service, on a line.
+
+    Args:
+        mark: What stands before it, by its severity.
+        title: What is wrong.
+        since: When it began, and how long ago that is.
+        worst: Ids of its worst traces.
+        also: What else it moved, in words.
+    """
+
+    service: str
+    severity: str
+    mark: str
+    title: str
+    since: str
+    runbook: str
+    worst: list[str]
+    also: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,38 @@ def alerts_view(alerts: Sequence[Alert], now: float | None) -> dict[str, list[li
         ]
         for state in ("firing", "pending", "resolved")
     }
+
+
+def incident_lines(alerts: Sequence[Alert], now: float | None) -> list[IncidentLine]:
+    """Return a line for each cause that stands, those of services with critical alerts first."""
+    ordered = sorted(alerts, key=lambda a: (a.severity != "critical", -(a.fired_at or a.since)))
+    return [
+        _line(cause, now) for cause in _causes([one for one in ordered if one.state == "firing"])
+    ]
+
+
+def _line(cause: Sequence[Alert], now: float | None) -> IncidentLine:
+    first = cause[0]
+    critical = any(alert.severity == "critical" for alert in cause)
+    lasted = f" ({format_age(now - first.since)})" if now is not None and now >= first.since else ""
+    title = first.summary.removeprefix(f"{first.service}: ") or first.rule
+    return IncidentLine(
+        service=first.service,
+        severity="critical" if critical else "warning",
+        mark="■" if critical else "▲",
+        title=one_line(title, MAX_TITLE),
+        since=f"since {format_moment(first.since, now)}{lasted}",
+        runbook=first.runbook or runbook_link(first.rule, RUNBOOK_PATH),
+        worst=list(dict.fromkeys(name for alert in cause for name in alert.worst)),
+        also=_others(cause),
+    )
+
+
+def _others(cause: Sequence[Alert]) -> str:
+    """Return what other alerts of a cause are about."""
+    metrics = (one.metric for one in cause[1:] if one.metric not in ("", cause[0].metric))
+    words = map(metric_words, metrics)
+    return one_line(", ".join(dict.fromkeys(words)), MAX_TITLE)
 
 
 def _causes(alerts: Sequence[Alert]) -> list[list[Alert]]:
@@ -118,11 +174,11 @@ def _card(alert: Alert, now: float | None) -> AlertCard:
 
 
 def _change(alert: Alert) -> AlertChange:
-    bound = {"lower": ", even the lower end", "upper": ", even the upper end"}
     beyond = f"{OPERATORS.get(alert.op, alert.op)} {_number(alert, alert.threshold)} "
     if alert.metric == "traces":
         beyond = ""  # that none is too few goes without saying
-    limit = f"{beyond}in {alert.window}{bound.get(alert.statistic, '')}"
+    sure = " (95 % sure)" if alert.statistic in ("lower", "upper") else ""
+    limit = f"{beyond}in {alert.window}{sure}"
     if alert.value is None:
         return AlertChange("no data", limit=limit)
     band = ""
@@ -150,7 +206,7 @@ def _drift_change(alert: Alert) -> AlertChange:
         "" if alert.value is None else f"{alert.value:.3g}",
         "" if alert.baseline is None else f"{alert.baseline:.3g} → ",
         band,
-        f"· by chance at most once in {format_days(days)}" if days else "",
+        f"· false alarm at most every {format_days(days)}" if days else "",
     )
 
 
@@ -173,17 +229,18 @@ def _times(alert: Alert, now: float | None) -> list[str]:
     if alert.state == "resolved":
         facts = [f"Resolved {format_time(alert.resolved_at)}{lasted}"]
     else:
-        facts = [f"{alert.state.capitalize()} since {format_time(begin)}{lasted}"]
+        state = "Alerting" if alert.state == "firing" else alert.state.capitalize()
+        facts = [f"{state} since {format_time(begin)}{lasted}"]
     if alert.drift is not None:
         early = alert.drift["since_earliest"]
         late = alert.drift["since_latest"]
         least = " or earlier" if alert.drift.get("since_at_least") else ""
         facts.append(
             f"changed {format_time(alert.since)}{least}"
-            f" ({format_time(early)} – {format_time(late)})"
+            f" ({format_time(early)} – {format_time(late)}, estimated)"
         )
     elif alert.fired_at is not None:
-        facts.append(f"true since {format_time(alert.since)}")
+        facts.append(f"began {format_time(alert.since)}")
     if alert.state == "resolved" and alert.reason:
         facts.append(one_line(alert.reason))
     return [*facts, _subject(alert)]
@@ -192,9 +249,10 @@ def _times(alert: Alert, now: float | None) -> list[str]:
 def _samples(alert: Alert) -> str:
     if not alert.samples:
         return ""
-    text = f", {alert.samples:,} samples"
+    noun = "answer" if alert.samples == 1 else "answers"
+    text = f", based on {alert.samples:,} {noun}"
     if abs(alert.effective_samples - alert.samples) >= 1:
-        text += f" ({format_count(round(alert.effective_samples))} effective)"
+        text += f", worth {format_count(round(alert.effective_samples))}"
     return text
 
 
@@ -207,7 +265,7 @@ def _evidence(alert: Alert) -> list[str]:
         reasons = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
         facts.append(one_line(reasons.replace("_", " "), 200))
     if alert.no_data:
-        facts.append("no data now: the condition cannot be judged")
+        facts.append("no traffic now: last known value")
     return facts
 
 

@@ -38,7 +38,7 @@ def format_bounds(spec: MetricSpec) -> str:
 def format_difference(number: float, spec: MetricSpec, unit: bool = False) -> str:
     """Format a difference with its sign; of shares in percentage points."""
     if spec.kind == "ratio":
-        text = f"{100 * number:+.1f}" + (f"{THIN}pp" if unit else "")
+        text = f"{100 * number:+.1f}" + (f"{THIN}points" if unit else "")
     else:
         text = f"{number:+.3f}" if spec.high is not None else f"{number:+.3g}"
     return text.replace("-", "−")
@@ -94,9 +94,21 @@ def format_count(number: float) -> str:
     return f"{number:,.0f}" if whole else f"{number:,.1f}"
 
 
+def format_answers(number: float) -> str:
+    """Format a number of answers in words: `14 answers`."""
+    text = format_count(round(number))
+    return f"{text} answer{'' if text == '1' else 's'}"
+
+
 def format_time(timestamp: float | None) -> str:
     """Format a Unix time in UTC; a dash for None and for times outside the calendar."""
     return _format_utc(timestamp, "%Y-%m-%d %H:%M:%S UTC")
+
+
+def format_moment(timestamp: float | None, now: float | None) -> str:
+    """Format a Unix time in UTC to the minute, with the date unless it is less than a day ago."""
+    near = timestamp is not None and now is not None and abs(now - timestamp) < 86_400
+    return _format_utc(timestamp, "%H:%M UTC" if near else "%Y-%m-%d %H:%M UTC")
 
 
 def format_clock(timestamp: float, span: float = 0.0) -> str:

@@ -1,4 +1,4 @@
-"""Render the pages with Jinja2: status, service, trace and error.
+"""Render the pages with Jinja2: of all services, of one, of a trace, and of errors.
 
 Every expression of a template is escaped, and its hidden characters become visible, so a template
 cannot forget either. Only `Markup` from our own pictures and style sheets passes unchanged.
@@ -20,34 +20,29 @@ from markupsafe import Markup
 from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts import answer_texts
 from ragmeter.parts.collection import PartKinds, PartPage
-from ragmeter.server.client import fill_path, quote_text, service_path, trace_path
+from ragmeter.server.client import (
+    details_path,
+    fill_path,
+    quote_text,
+    service_path,
+    trace_path,
+)
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
 from ragmeter_exporters.page import numbers, tables
-from ragmeter_exporters.page.alerts import alerts_view
+from ragmeter_exporters.page.alerts import alerts_view, incident_lines
+from ragmeter_exporters.page.questions import MARKS, RANGES
 from ragmeter_exporters.page.runbooks import runbook_pages
-from ragmeter_exporters.page.texts import metric_words, one_line, visible
+from ragmeter_exporters.page.services import FleetView, ServicePageView
+from ragmeter_exporters.page.texts import STATE_NAMES, metric_words, one_line, visible
 from ragmeter_exporters.page.traces import TraceView, trace_excerpt, trace_parts
-from ragmeter_exporters.page.views import (
-    RANGES,
-    PageBase,
-    ServicePageView,
-    StatusView,
-)
-from ragmeter_exporters.plot import format_point, plot
+from ragmeter_exporters.page.views import DetailsView, PageBase
+from ragmeter_exporters.plot import format_point, format_tick, plot, plot_question
 
 QUANTILES = (0.5, 0.95, 0.99)
-STATE_NAMES = {
-    "scored": "scored",
-    "not_applicable": "not applicable",
-    "sampled_out": "sampled out",
-    "unscored": "unscored",
-    "shed": "shed",
-    "late": "late",
-}
-
 DOCS_URL = "https://github.com/ragmeter/ragmeter/blob/main/docs/"
 AGREEMENT_URL = f"{DOCS_URL}agreement.md"  # how well scorers agree with people, measured
 NAME = "ragmeter"  # of the agent, on its pages
@@ -107,25 +102,35 @@ def make_environment() -> Environment:
         "trace_value": numbers.format_trace_value,
         "value": numbers.format_value,
         "words": metric_words,
+        "minus": lambda text: text.replace("-", "\u2212"),
+        "moment": numbers.format_moment,
     }
     environment.globals |= {
         "QUANTILES": QUANTILES,
         "STATE_NAMES": STATE_NAMES,
         "adjusted_p": tables.adjusted_p,
+        "answers": answer_texts,
+        "answers_counted": numbers.format_answers,
         "breakdown_table": tables.breakdown_table,
         "AGREEMENT_COLUMNS": AGREEMENT_COLUMNS,
         "AGREEMENT_NOTE": AGREEMENT_NOTE,
         "AGREEMENT_URL": AGREEMENT_URL,
         "DOCS_URL": DOCS_URL,
+        "MARKS": answer_texts.MARKS,
+        "MARKED_CHANGES": MARKS,
         "NAME": NAME,
-        "RANGES": RANGES,
+        "RANGES": tuple(RANGES),
         "VERSION": __version__,
         "seconds_interval": numbers.format_seconds_interval,
         "segment_name": tables.segment_name,
         "service_path": service_path,
+        "details_path": details_path,
         "fill_path": fill_path,
+        "format_tick": format_tick,
         "make_plot": plot,
+        "plot_question": plot_question,
         "time_ticks": svg.time_ticks,
+        "value_ticks": svg.value_ticks,
         "spec_of": metric_specs().__getitem__,
         "trace_path": trace_path,
         "traffic_shares": tables.traffic_shares,
@@ -166,29 +171,42 @@ def csp() -> str:
     )
 
 
-def status_page(view: StatusView) -> str:
-    """Render the status page."""
+def fleet_page(view: FleetView) -> str:
+    """Render the page of all services."""
     return _page(
-        "status.html",
+        "fleet.html",
         NAME,
         view.base,
         view=view,
-        alerts=alerts_view(view.base.alerts, view.base.now),
-        services=view.full,
+        incidents=incident_lines(view.base.alerts, view.base.now),
         fragments=render_parts(view.parts),
     )
 
 
 def service_page(view: ServicePageView) -> str:
     """Render the page of one service."""
-    alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
+    alerts = [alert for alert in view.base.alerts if alert.service == view.name]
     return _page(
         "service.html",
-        f"{one_line(view.service.name)} · {NAME}",
+        f"{one_line(view.name)} · {NAME}",
+        view.base,
+        view=view,
+        questions=view.questions,
+        incidents=incident_lines(alerts, view.base.now),
+        ended=sum(alert.state == "resolved" for alert in alerts),
+    )
+
+
+def details_page(view: DetailsView) -> str:
+    """Render what is known of one service beyond its questions."""
+    alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
+    return _page(
+        "details.html",
+        f"Details of {one_line(view.service.name)} · {NAME}",
         view.base,
         alerts=alerts_view(alerts, view.base.now),
         series=view.series,
-        services=[view.service],
+        service=view.service,
         fragments=render_parts(view.parts),
     )
 

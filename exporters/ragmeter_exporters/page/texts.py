@@ -43,7 +43,23 @@ def excerpt(text: str, limit: int) -> str:
     return f"{squeezed[:limit].rstrip()}…" if cut else squeezed
 
 
+STATE_NAMES = {
+    "scored": "scored",
+    "not_applicable": "does not apply",
+    "sampled_out": "not measured",
+    "unscored": "failed to score",
+    "shed": "shed",
+    "late": "late",
+}
+"""What is known of a score, as people read it."""
+
+# The share of the passages' facts that the answer uses; others call something else groundedness.
+_METRIC_WORDS = {"groundedness": "used facts"}
+
+
 def metric_words(name: str) -> str:
     """Return the name of a metric as people read it."""
+    if name in _METRIC_WORDS:
+        return _METRIC_WORDS[name]
     text = name.replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
     return text.replace("_", " ")

@@ -6,7 +6,7 @@ A trace is what some program sent: every field may be missing or of another type
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.numbers import NUMBER_PATTERN
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.answer_texts import format_number
+from ragmeter.parts.views import Answer
 
-from ragmeter_exporters.page.numbers import format_seconds, format_trace_value
-from ragmeter_exporters.page.texts import clip, excerpt, metric_words, one_line
+from ragmeter_exporters.page.numbers import format_bounds, format_seconds, format_trace_value
+from ragmeter_exporters.page.texts import STATE_NAMES, clip, excerpt, metric_words, one_line
 from ragmeter_exporters.page.views import (
     DEFAULT_OPTIONS,
     PageBase,
@@ -46,6 +48,9 @@ EXCERPTS = (("query", 300), ("answer", 700), ("error", 300))
 EXCERPT_PASSAGES = 3
 EXCERPT_PASSAGE = 320
 
+# Details that only those who make a scorer can read, and the spans, which are marked in the answer.
+_NOT_SHOWN = frozenset({"unsupported_spans", "model", "lexical", "windows"})
+
 # Why the texts of a trace are not here, by its `content`.
 CONTENT_NOTES = {
     "gone": "The topic of the traces has it no more (kafka.retention_hours): scores only.",
@@ -62,6 +67,7 @@ class TraceView:
 
     Args:
         series: The (metric, scorer) of which it is one of the worst, `neighbours` their ids.
+        answers: The questions of its service.
     """
 
     base: PageBase
@@ -71,6 +77,7 @@ class TraceView:
     results: list[dict[str, Any]]
     series: tuple[str, str] = ("", "")
     neighbours: list[str] = field(default_factory=list)
+    answers: Sequence[Answer] = ()
 
 
 def trace_view(
@@ -101,6 +108,7 @@ def trace_view(
         else [],
     )
     with agent.lock():
+        view.answers = tuple(agent.questions(service).answers(service))
         windows = agent.windows
         known = sorted(windows.series(service), key=lambda item: (item != series, row_order(item)))
         for pair in known:
@@ -141,6 +149,16 @@ class TraceExcerpt:
     texts: list[TextBlock]
     passages: list[TextBlock]
     more: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """What one trace says of a question, by the most trusted of its scores."""
+
+    question: str
+    meaning: str
+    value: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +218,11 @@ def trace_parts(view: TraceView, *, mark_numbers: bool = True) -> dict[str, Any]
     return {
         "view": view,
         "backend_id": _text(_dict(trace.get("span")), "trace_id") or view.trace_id,
-        "place": place + 1,
+        "place": _ordinal(place + 1),
         "previous": ids[place - 1] if place else None,
         "next": ids[place + 1] if place + 1 < len(ids) else None,
         "content_note": CONTENT_NOTES.get(str(trace.get("content")), ""),
-        "query": _block("Query", trace.get("query"), QUERY, missing["query"]),
+        "query": _block("Question", trace.get("query"), QUERY, missing["query"]),
         "answers": [
             mark_answer(
                 _block(
@@ -227,7 +245,9 @@ def trace_parts(view: TraceView, *, mark_numbers: bool = True) -> dict[str, Any]
             _passage(item, number, clip(_text(item, "text"), PASSAGE))
             for number, item in enumerate(passages[:PASSAGES], 1)
         ],
-        "scores": [_score_row(item, _text(trace, "answer")) for item in results],
+        "questions": [_question_row(answer, trace, view.results) for answer in view.answers],
+        "scores": [_score_row(item, _text(trace, "answer")) for item in results if _known(item)],
+        "unscored": _count_states(item for item in results if not _known(item)),
         "timings": [(stage, format_seconds(seconds)) for stage, seconds in durations[:50]],
         "facts": [(str(k).replace("_", " "), str(v)) for k, v in facts if v is not None][:100],
     }
@@ -339,7 +359,7 @@ def _details(detail: dict[str, Any], answer: str) -> Iterator[tuple[str, str]]:
             patterns = [rf"\b{re.escape(str(stem)[:30])}\w*" for stem in _list(value)]
             matches = [re.search(pattern, answer[:ANSWER], re.IGNORECASE) for pattern in patterns]
             value = [match.group() for match in matches if match]
-        if name != "unsupported_spans":
+        if name not in _NOT_SHOWN:
             yield str(name), clip(_words(value), DETAIL)
 
 
@@ -365,6 +385,78 @@ def _words(value: Any, depth: int = 0) -> str:
     return "–" if value is None else str(value)[:DETAIL]
 
 
+def _known(item: Mapping[str, Any]) -> bool:
+    return isinstance(item.get("value"), int | float)
+
+
+def _count_states(items: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, str]]:
+    """Return (state, number, names) of scores without a value, the most frequent state first."""
+    names: dict[str, list[str]] = {}
+    for item in items:
+        reason = str(item.get("reason") or "").replace("_", " ")
+        name = metric_words(str(item.get("metric", ""))) + f" ({item.get('scorer', '')}"
+        name += f": {reason})" if reason else ")"
+        names.setdefault(_state_words(item), []).append(one_line(name))
+    ordered = sorted(names.items(), key=lambda entry: -len(entry[1]))
+    return [(state, len(found), ", ".join(found)) for state, found in ordered]
+
+
+def _state_words(item: Mapping[str, Any]) -> str:
+    state = str(item.get("state", ""))
+    return one_line(STATE_NAMES.get(state, state.replace("_", " ") or "not measured"))
+
+
+def _question_row(
+    answer: Answer, trace: Mapping[str, Any], results: Iterable[Mapping[str, Any]]
+) -> QuestionRow:
+    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for item in results:
+        scorer = str(item.get("scorer", "")).partition("@")[0]
+        found.setdefault((str(item.get("metric", "")), scorer), item)
+    own = [(metric, scorer, found.get((metric, scorer))) for metric, scorer in answer.scores]
+    value, note = "", ""
+    if answer.question == "works":
+        value, note = _works(trace, [known for _, _, known in own if known is not None])
+    elif answer.question == "fast":
+        total = _dict(trace.get("timings")).get("total")
+        value = format_seconds(total) if isinstance(total, int | float) else ""
+    else:
+        for metric, scorer, score in own:
+            if score is None or not _known(score):
+                continue
+            if answer.unit == "usd":
+                value = f"{format_number(answer, score['value'])} per 1,000"
+            else:
+                value = format_trace_value(score["value"], find_spec(metric_specs(), metric))
+                note = _measured_by(metric, scorer)
+            break
+    if not value:
+        states = [_state_words(known) for _, _, known in own if known is not None]
+        note = next(iter(states), "not measured")
+    return QuestionRow(answer.question, answer.meaning, value, note)
+
+
+def _measured_by(metric: str, scorer: str) -> str:
+    spec = find_spec(metric_specs(), metric)
+    bounds = "" if spec is None else format_bounds(spec)
+    return " · ".join(part for part in (metric_words(metric), bounds, scorer) if part)
+
+
+def _works(trace: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return whether a request was answered, and what went wrong."""
+    wrong = [metric_words(str(item.get("metric", ""))) for item in items if item.get("value") == 1]
+    status = trace.get("status")
+    if isinstance(status, str) and status not in ("", "ok") and status not in wrong:
+        wrong.append(status)
+    return ("no", one_line(", ".join(wrong))) if wrong else ("yes", "")
+
+
+def _ordinal(number: int) -> str:
+    """Return `1st`, `2nd`, `3rd`, `4th`."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number in (11, 12, 13) else ending}"
+
+
 def _score_row(item: dict[str, Any], answer: str) -> ScoreRow:
     name = str(item.get("metric", ""))
     if isinstance(item.get("k"), int):
@@ -385,7 +477,7 @@ def _score_row(item: dict[str, Any], answer: str) -> ScoreRow:
         value=format_trace_value(value, find_spec(metric_specs(), name))
         if isinstance(value, int | float)
         else "",
-        state=str(item.get("state", "")).replace("_", " "),
+        state=_state_words(item),
     )
 
 

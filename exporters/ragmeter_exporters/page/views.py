@@ -36,21 +36,11 @@ from ragmeter.windows.windows import Windows
 
 from ragmeter_exporters.page.alerts import firing_counts
 from ragmeter_exporters.page.numbers import format_bounds
+from ragmeter_exporters.page.questions import RANGES
 
-# Services with all their tables on the status page. Of more each has a line, and a page of its own:
-# the page loads anew twice a minute, and the tables of a service take 8 ms.
-FULL_SERVICES = 3
 WORST = 5  # traces of a metric
 SEGMENTS = 24  # of a service
-# Segments of a service whose breakdown is on the status page, which loads anew all the time; with
-# more it is on the service's own page alone.
-BROKEN_DOWN = 40
-# Lengths of time that charts show; beyond the longest window they are of coarse buckets.
-RANGES = ("1h", "6h", "24h", "7d", "14d")
 STALE_SECONDS = 300.0  # data older than the shortest default window is told from fresh data
-# Metrics of a service in the overview of many services, in this order, where they are measured.
-OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
-
 # Seconds for which a reader of many services holds the lock at a time: so many times as long as it
 # has waited for it until then, within these limits.
 _HELD_PER_WAITED = 4
@@ -97,9 +87,7 @@ class WindowCell:
     @property
     def missing(self) -> str:
         """Why there is no estimate."""
-        if not self.scored:
-            return "no score"
-        return f"too few: {self.scored:,} of {self.needed}"
+        return f"not enough answers yet ({self.scored:,} of {self.needed})"
 
 
 @dataclass(slots=True)
@@ -185,7 +173,7 @@ class WorstGroup:
 
 @dataclass(slots=True)
 class ServiceView:
-    """One service; the fields from `segments` on are empty where it is one line of the overview.
+    """Everything that is known of one service.
 
     Args:
         window: The window of the states, segments and the breakdown.
@@ -193,7 +181,7 @@ class ServiceView:
         seen: Traces by window.
         guessed: Traces with a guessed field since the state began, by field.
         traces: Traces since the state began, `unread` those left out because of their language.
-        breakdown: None without segments, and where it is left to the service's page.
+        breakdown: None without segments.
     """
 
     name: str
@@ -216,16 +204,6 @@ class ServiceView:
         rows = [row for row in self.rows if row.measured]
         names = sorted({row.group for row in rows}, key=[*METRIC_GROUPS, OTHER_GROUP].index)
         return [(name, [row for row in rows if row.group == name]) for name in names]
-
-    def row(self, metric: str) -> MetricRow | None:
-        """Return the first row of a metric."""
-        return next((row for row in self.rows if row.spec.name == metric), None)
-
-    @property
-    def p95(self) -> Quantile | None:
-        """The 95th percentile of the total latency in `window`."""
-        total = next((row for row in self.latency if row.stage == "total"), None)
-        return total.quantiles[self.window].get(0.95) if total else None
 
 
 @dataclass(slots=True)
@@ -268,24 +246,8 @@ class PageBase:
 
 
 @dataclass(slots=True)
-class StatusView:
-    """The status page: every service on a line, few ones in full as well."""
-
-    base: PageBase
-    overview: list[ServiceView]
-    full: list[ServiceView]
-    parts: list[PartPage] = field(default_factory=list)
-    unnamed: list[str] = field(default_factory=list)
-
-    @property
-    def metrics(self) -> list[str]:
-        """Metrics of the overview."""
-        return [name for name in OVERVIEW if any(view.row(name) for view in self.overview)]
-
-
-@dataclass(slots=True)
-class ServicePageView:
-    """The page of one service; `series` is the (metric, scorer) that is shown large."""
+class DetailsView:
+    """The details of one service; `series` is the (metric, scorer) that is shown large."""
 
     base: PageBase
     service: ServiceView
@@ -331,42 +293,14 @@ def service_breakdown(
     return build_breakdown(source, options)
 
 
-def status_view(
-    agent: AgentView, options: PageOptions = DEFAULT_OPTIONS, span: str | None = None
-) -> StatusView:
-    """Copy what the status page shows, the services with the worst alerts first."""
-    base = base_view(agent, options)
-    overview = read_each(
-        agent, base.services, lambda name: _read_service(agent, name, base, span, full=False)
-    )
-    longest = base.windows[-1]
-
-    def rank(view: ServiceView) -> tuple[bool, bool, int, str]:
-        critical, warnings = base.firing.get(view.name, (0, 0))
-        return not critical, not warnings, -view.seen.get(longest, 0), view.name
-
-    overview.sort(key=rank)
-    full = []
-    if len(overview) <= FULL_SERVICES:
-        full = [_service(agent, view.name, base, span) for view in overview]
-    for view in full:
-        if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
-            view.breakdown = _breakdown(agent, view)
-    with agent.lock():
-        unnamed = list(agent.unnamed_services())
-        return StatusView(
-            base=base, overview=overview, full=full, parts=list(agent.part_pages()), unnamed=unnamed
-        )
-
-
-def service_view(
+def details_view(
     agent: AgentView,
     service: str,
     options: PageOptions = DEFAULT_OPTIONS,
     span: str | None = None,
     series: tuple[str, str] = ("", ""),
-) -> ServicePageView | None:
-    """Copy what the page of a service shows; None where no window has a trace of it.
+) -> DetailsView | None:
+    """Copy the details of a service; None where no window has a trace of it.
 
     `span` is the length of time of the charts, one of `RANGES`, or any other text for the default,
     `series` the (metric, scorer) that is shown large, if it is there.
@@ -378,7 +312,7 @@ def service_view(
         parts = list(agent.part_pages(service))
     view = _service(agent, service, base, span)
     view.breakdown = _breakdown(agent, view)
-    return ServicePageView(base, view, parts, series)
+    return DetailsView(base, view, parts, series)
 
 
 def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageBase:
@@ -415,7 +349,7 @@ def _breakdown(agent: AgentView, view: ServiceView) -> Breakdown | None:
 
 def _service(agent: AgentView, service: str, base: PageBase, span: str | None) -> ServiceView:
     with agent.lock():
-        view = _read_service(agent, service, base, span, full=True)
+        view = _read_service(agent, service, base, span)
     items = [item for group in view.worst for item in group.traces]
     names = {item.trace_id for item in items}
     documents = {name: agent.evidence(service, name) for name in names}
@@ -425,39 +359,35 @@ def _service(agent: AgentView, service: str, base: PageBase, span: str | None) -
     return view
 
 
-def _read_service(
-    agent: AgentView, service: str, base: PageBase, span: str | None, *, full: bool
-) -> ServiceView:
-    span = span if span in RANGES else base.window
+def _read_service(agent: AgentView, service: str, base: PageBase, span: str | None) -> ServiceView:
+    length = span if span in RANGES and span is not None else base.window
     windows = agent.windows
-    view = ServiceView(
+    rows = _rows(windows, service, base, length)
+    segments = windows.segments(service)
+    own = ("service", service)
+    get = agent.counters.get
+    ended = (("status", name) for name in ("ok", "error", "timeout"))
+    return ServiceView(
         name=service,
         window=base.window,
-        span=span,
+        span=length,
         seen={name: windows.count_traces(service, "", name) for name in base.windows},
-        rows=_rows(windows, service, base, span if full else None),
-        latency=_latency(windows, service, base, span if full else None),
-    )
-    if full:
-        segments = windows.segments(service)
-        view.hidden_segments = max(0, len(segments) - SEGMENTS)
-        shown = segments[:SEGMENTS]
-        view.segments = [
-            _segment(windows=windows, service=service, segment=name, rows=view.rows, base=base)
-            for name in shown
-        ]
-        view.worst = _worst(windows, service, view.rows, base)
-        own = ("service", service)
-        get = agent.counters.get
-        view.guessed = {
+        rows=rows,
+        latency=_latency(windows, service, base, length),
+        segments=[
+            _segment(windows=windows, service=service, segment=name, rows=rows, base=base)
+            for name in segments[:SEGMENTS]
+        ],
+        worst=_worst(windows, service, rows, base),
+        hidden_segments=max(0, len(segments) - SEGMENTS),
+        guessed={
             name: int(number)
             for name in GUESSED_FIELDS
             if (number := get("rag_guessed_fields_total", (own, ("field", name))))
-        }
-        ended = (("status", name) for name in ("ok", "error", "timeout"))
-        view.traces = int(sum(get("rag_requests_total", (own, status)) for status in ended))
-        view.unread = int(get("rag_left_out_traces_total", (own, ("reason", "language"))))
-    return view
+        },
+        traces=int(sum(get("rag_requests_total", (own, status)) for status in ended)),
+        unread=int(get("rag_left_out_traces_total", (own, ("reason", "language")))),
+    )
 
 
 def row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
@@ -467,13 +397,11 @@ def row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
     return is_canary_scorer(scorer) and scorer != REFERENCE_SCORER, display_rank(metric), series
 
 
-def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> list[MetricRow]:
-    full = span is not None
+def _rows(windows: Windows, service: str, base: PageBase, span: str) -> list[MetricRow]:
     series = [
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
         if find_spec(metric_specs(), metric) and not is_overflow_series(scorer)
-        if full or metric in OVERVIEW
     ]
     rows = []
     for metric, scorer in sorted(series, key=row_order):
@@ -483,9 +411,9 @@ def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> l
                 dict(windows.states(service, "", metric, scorer, name)),
                 windows.min_samples,
             )
-            for name in (base.windows if full else (base.window,))
+            for name in base.windows
         }
-        history = windows.history(service, "", metric, scorer, span) if span else []
+        history = windows.history(service, "", metric, scorer, span)
         spec = replace(metric_specs()[base_name(metric)], name=metric)
         judge = base.judge.model if base.judge and is_judged(scorer) else ""
         rows.append(
@@ -494,20 +422,17 @@ def _rows(windows: Windows, service: str, base: PageBase, span: str | None) -> l
     return rows
 
 
-def _latency(windows: Windows, service: str, base: PageBase, span: str | None) -> list[LatencyRow]:
-    stages = windows.stages(service, "") if span else ["total"]
+def _latency(windows: Windows, service: str, base: PageBase, span: str) -> list[LatencyRow]:
     return [
         LatencyRow(
             stage,
             {
                 name: {q.quantile: q for q in windows.quantiles(service, "", stage, name)}
-                for name in (base.windows if span else (base.window,))
+                for name in base.windows
             },
-            windows.history(service, "", "latency", stage, span)
-            if span and stage == "total"
-            else [],
+            windows.history(service, "", "latency", stage, span) if stage == "total" else [],
         )
-        for stage in sorted(stages, key=lambda name: (name != "total", name))
+        for stage in sorted(windows.stages(service, ""), key=lambda name: (name != "total", name))
     ]
 
 

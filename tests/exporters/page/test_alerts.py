@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ragmeter.alerts.alert import Alert
-from ragmeter_exporters.page.alerts import alerts_view
+from ragmeter_exporters.page.alerts import alerts_view, incident_lines
 from ragmeter_exporters.page.rendering import render
 
 from tests.exporters.alerts import absent, drifted, make, slow, unscored
@@ -24,7 +24,7 @@ def test_drift_is_told_from_what_to_what_since_when_and_where() -> None:
     assert "model=&lt;b&gt;" in html
     text = text_of(html)
     assert "0.8 → 0.6 (0.55 – 0.65)" in text
-    assert "by chance at most once in 36 days" in text
+    assert "false alarm at most every 36 days" in text
     assert "changed 1970-01-01 00:11:40 UTC" in text
     assert "instrument ab12cd34ef56" in text
     older = text_of(section([drifted(drift={"since_at_least": True})], 1060.0))
@@ -46,9 +46,9 @@ def card(alert: Alert) -> str:
 
 def test_a_threshold_shows_before_now_and_its_limit() -> None:
     text = card(make(baseline=0.004, top_segment="model=m-2", fingerprint="ab12"))
-    assert "0.4 % → 20.0 % (15.0–26.0 %) &gt; 5.0 % in 5m, even the lower end" in text
-    assert "true since 1970-01-01 00:14:40 UTC" in text
-    assert "240 samples (232 effective)" in text
+    assert "0.4 % → 20.0 % (15.0–26.0 %) &gt; 5.0 % in 5m (95 % sure)" in text
+    assert "began 1970-01-01 00:14:40 UTC" in text
+    assert "based on 240 answers, worth 232" in text
     assert "most in model=m-2 · instrument ab12" in text
     assert "most in" not in card(make(segment="model=m", top_segment="model=m"))
 
@@ -102,8 +102,8 @@ def test_alerts_of_one_cause_share_a_card_that_leads_with_the_announced_one() ->
     assert causes(drift, late, lead) == [["lead", "late", "drift"]]
     html = section([drift, late, lead], 1060.0)
     assert html.count("<article") == 1
-    assert "1 service in trouble" in " ".join(text_of(html).split())
     assert "1 cause, 3 alerts firing" in text_of(html)
+    assert "also: timeout, grounding (2)" in text_of(html)
     assert [html.count(f"/trace/bot/{name}") for name in "abc"] == [1, 1, 1]
 
 
@@ -138,3 +138,21 @@ def test_many_alerts_are_bounded() -> None:
     html = section([*many, *(make(id=f"f{n}", folded_under="x") for n in range(60))], 1060.0)
     assert html.count("<article") == 50
     assert "and 31 more causes" in html
+
+
+def test_a_line_is_a_cause_with_what_to_look_at() -> None:
+    lead = make(id="lead", worst=["a", "b"], since=880.0)
+    late = make(id="late", metric="timeout", folded_under="lead", worst=["b", "c"])
+    gone = make(id="gone", state="resolved", resolved_at=1050.0)
+    (line,) = incident_lines([late, lead, gone], 1060.0)
+    assert (line.mark, line.title) == ("■", "too many errors")
+    assert line.since.replace("\u202f", " ") == "since 00:14 UTC (3 min)"
+    assert (line.worst, line.also) == (["a", "b", "c"], "timeout")
+    assert line.runbook == "/runbooks/errors.md"
+
+
+def test_a_line_without_a_summary_has_the_name_of_its_rule_and_is_bounded() -> None:
+    (line,) = incident_lines([make(summary="", severity="warning")], None)
+    assert (line.mark, line.title) == ("▲", "RagErrorsHigh")
+    (line,) = incident_lines([make(summary="x" * 5000)], 1060.0)
+    assert len(line.title) < 170

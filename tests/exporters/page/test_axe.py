@@ -40,7 +40,7 @@ def test_nothing_serious_is_wrong(width: int, scheme: str, tmp_path: Path) -> No
     for agent in (whole, fallen()):
         agent.alert_list += [make(), slow(), absent(), unscored(), drifted()]
         service = f"/service/{agent.fake.services()[0]}"
-        large = f"{service}?range=24h&metric=grounding&scorer=builtin"
+        large = f"{service}/details?range=24h&metric=grounding&scorer=builtin"
         with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:
             page.size(width, 900)
             page.scheme(scheme)

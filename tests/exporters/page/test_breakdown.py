@@ -4,65 +4,53 @@ from __future__ import annotations
 
 import pytest
 from ragmeter.windows.windows import Windows
-from ragmeter_exporters.page.rendering import service_page, status_page
-from ragmeter_exporters.page.views import service_view, status_view
+from ragmeter_exporters.page.rendering import details_page
+from ragmeter_exporters.page.views import details_view
 
 from tests.exporters.broken_down import fallen
 from tests.exporters.fakes import FakeAgent, as_agent_view, everything
 from tests.exporters.page.test_pages import Page
 
 
-def status(agent: FakeAgent) -> str:
-    text = Page(status_page(status_view(as_agent_view(agent)))).text
-    return text.replace("\u202f", " ")
-
-
-def service(agent: FakeAgent) -> str:
-    view = service_view(as_agent_view(agent), "bot")
+def details(agent: FakeAgent) -> str:
+    view = details_view(as_agent_view(agent), "bot")
     assert view is not None
-    return Page(service_page(view)).text.replace("\u202f", " ")
+    return details_page(view)
 
 
-@pytest.mark.parametrize("page", [status, service])
-def test_the_segment_that_fell_is_named_with_its_intervals(page: object) -> None:
-    assert callable(page)
-    text = page(fallen())
-    part = text.split("Which segment moved a mean")[1].split("Worst traces")[0]
+def read(agent: FakeAgent) -> str:
+    return Page(details(agent)).text.replace("\u202f", " ")
+
+
+def test_the_segment_that_fell_is_named_with_its_intervals() -> None:
+    text = read(fallen())
+    part = text.split("Where it changed")[1].split("Worst traces")[0]
     assert "last 1h, against the rest of 24h" in part
     assert "Of findings made this way at most 5 % are false" in part
     assert "answered" in part
     assert part.index("kind=b") < part.index("kind=a")
     assert "moved, unlike the rest" in part
-    assert " pp" in part
+    assert " points" in part
     assert "grounding" not in part.split("Finding")[1], "of what has not moved nothing is said"
     assert "no kind" in part, "the traffic without the tag"
 
 
 def test_no_change_is_said_with_how_often_was_looked() -> None:
-    part = status(fallen(drop=0.0)).split("Which segment moved a mean")[1]
+    part = read(fallen(drop=0.0)).split("Where it changed")[1]
     assert "No difference beyond chance in 14 comparisons (at most 5 % false findings)." in part
 
 
 def test_too_few_is_no_number() -> None:
-    part = status(fallen(few=8)).split("Which segment moved a mean")[1].split("Worst traces")[0]
-    assert "kind=c" not in part or "too few: 8" in part
+    part = read(fallen(few=8)).split("Where it changed")[1].split("Worst traces")[0]
+    assert "kind=c" not in part or "not enough answers yet (8)" in part
 
 
 def test_without_sums_nothing_is_compared() -> None:
-    assert "Nothing to compare yet: too few scores, or all in one segment." in status(everything())
-
-
-def test_many_segments_are_left_to_the_page_of_the_service(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ragmeter_exporters.page.views.BROKEN_DOWN", 1)
-    text = status(fallen())
-    assert "Which of them moved a mean is on the service's page." in text
-    assert "Which segment moved a mean" in service(fallen())
+    assert "Nothing to compare yet: too few scores, or all in one segment." in read(everything())
 
 
 def test_the_name_of_a_segment_is_text() -> None:
-    page = status_page(status_view(as_agent_view(fallen(tag="<b>x</b>\u202e"))))
+    page = details(fallen(tag="<b>x</b>\u202e"))
     assert "<b>x" not in page
     assert "&lt;b&gt;x&lt;/b&gt;⟦U+202E⟧=b" in page
 
@@ -75,7 +63,7 @@ def test_segments_without_traffic_are_counted_and_fill_no_lines(
         Windows, "count_traces",
         lambda self, service, segment, window: 0 if segment.endswith("=b") else 3,
     )  # fmt: skip
-    part = status(agent).split("Segments last 1h")[1].split("Which segment moved a mean")[0]
+    part = read(agent).split("Segments last 1h")[1].split("Where it changed")[0]
     assert part.startswith(" · 1 more without traffic")
     assert "kind=a" in part
     assert "kind=b" not in part

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -9,23 +10,23 @@ import pytest
 from ragmeter import __version__
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.parts.labels.desk import LabelView
+from ragmeter.parts.questions.catalogue import QUESTIONS
+from ragmeter.parts.views import Change, SegmentAnswer
 from ragmeter.windows.worst import RankedTrace
 from ragmeter_exporters.page.rendering import (
     DOCS_URL,
+    details_page,
     error_page,
+    fleet_page,
     render_part_page,
     service_page,
-    status_page,
     trace_page,
 )
+from ragmeter_exporters.page.services import fleet_view, service_view
 from ragmeter_exporters.page.traces import trace_parts, trace_view
-from ragmeter_exporters.page.views import (
-    FULL_SERVICES,
-    PageOptions,
-    service_view,
-    status_view,
-)
+from ragmeter_exporters.page.views import PageOptions, details_view
 
+from tests.exporters.asked import answer, asked, level
 from tests.exporters.fakes import (
     NOW,
     FakeAgent,
@@ -47,7 +48,7 @@ HOSTILE = (
 def test_services_without_series_are_named_and_escaped() -> None:
     agent = everything()
     agent.unnamed += [HOSTILE, *(f"service-{number}" for number in range(30))]
-    html = status_page(status_view(as_agent_view(agent)))
+    html = fleet_page(fleet_view(as_agent_view(agent)))
     page = Page(html)
     assert "31 names beyond" in page.text
     assert "service-18" in page.text
@@ -88,8 +89,20 @@ class Page(HTMLParser):
         return [str(attrs["href"]) for tag, attrs in self.tags if tag == "a"]
 
 
-def status(agent: FakeAgent) -> Page:
-    return Page(status_page(status_view(as_agent_view(agent), LIVE)))
+def fleet(agent: FakeAgent, options: PageOptions = LIVE) -> Page:
+    return Page(fleet_page(fleet_view(as_agent_view(agent), options)))
+
+
+def front(agent: FakeAgent, service: str = "bot", **chosen: str) -> Page:
+    view = service_view(as_agent_view(agent), service, LIVE, **chosen)
+    assert view is not None
+    return Page(service_page(view))
+
+
+def details(agent: FakeAgent, service: str = "bot") -> Page:
+    view = details_view(as_agent_view(agent), service, LIVE)
+    assert view is not None
+    return Page(details_page(view))
 
 
 def traced(agent: FakeAgent, service: str = "bot", trace_id: str = "t-1") -> Page:
@@ -98,32 +111,28 @@ def traced(agent: FakeAgent, service: str = "bot", trace_id: str = "t-1") -> Pag
     return Page(trace_page(view))
 
 
-def test_the_status_page_shows_numbers_with_their_intervals() -> None:
-    text = status(everything()).text.replace("\u202f", " ")
+def test_the_details_have_every_number_with_its_interval() -> None:
+    text = details(everything()).text.replace("\u202f", " ")
     assert "80.0 %75.0–85.0 %" in text  # answered
     assert "2.50 s2.20–3.00 s" in text  # p95
-    assert "40 scored, 3 not applicable, 1 unscored" in text
+    assert "40 scored, 3 does not apply, 1 failed to score" in text
     assert "model=m-1" in text
     assert "95 % interval" in text
 
 
 def test_too_little_evidence_is_said_and_not_zero() -> None:
-    assert "—too few: 3 of 5" in status(everything()).text
-
-
-def test_no_score_at_all_is_told_from_too_few() -> None:
-    agent = FakeAgent()
-    for service in ("a", "b"):
-        agent.fake.table[(service, "", "citation_f1", "builtin", "24h")] = estimate()
-    agent.fake.table[("a", "", "citation_f1", "builtin", "1h")] = None
-    overview = status(agent).text.split("2 services")[1].split("Quality")[0]
-    assert overview.count("too few: 3 of 5") == 1
-    assert overview.count("no score") == 1
+    assert "—not enough answers yet (3 of 5)" in details(everything()).text
 
 
 def test_what_was_guessed_from_spans_is_said() -> None:
-    assert "Guessed from spans: query 7 since the start" in status(everything()).text
-    assert "Guessed" not in status(FakeAgent()).text
+    assert "Guessed from spans: query 7 since the start" in details(everything()).text
+    assert "Guessed" not in details(plain()).text
+
+
+def plain() -> FakeAgent:
+    agent = FakeAgent()
+    agent.fake.table[("bot", "", "grounding", "builtin", "1h")] = estimate()
+    return agent
 
 
 def test_metrics_without_any_score_share_one_line() -> None:
@@ -132,8 +141,8 @@ def test_metrics_without_any_score_share_one_line() -> None:
     agent.fake.table[("bot", "", "grounding", "builtin", "1h")] = estimate()
     for window in ("5m", "1h", "24h"):
         agent.fake.table[("bot", "", "relevance", "builtin", window)] = found
-    page = status(agent)
-    assert "Without a score in 24h: relevance (3 not applicable, 1 unscored)" in page.text
+    page = details(agent)
+    assert "Without a score in 24h: relevance (3 does not apply, 1 failed to score)" in page.text
 
 
 def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
@@ -148,7 +157,7 @@ def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
         ("helpfulness", "human"),
     ):
         agent.fake.table[("bot", "", metric, scorer, "1h")] = estimate()
-    head, table = status(agent).text.split("Traces in 1h", 1)
+    head, table = details(agent).text.split("Requests in 1h", 1)
     assert "Canaries" not in head
     quality, rest = table.split("Labels")
     labels, canaries = rest.split("Canaries")
@@ -175,15 +184,15 @@ def test_firing_alerts_come_first_with_their_evidence() -> None:
         alert(id="4", rule="Gone", state="resolved", resolved_at=NOW, reason="recovered"),
         alert(id="5", rule="Silent", value=None, lower=None, upper=None, no_data=True),
     ]  # fmt: skip
-    page = status(agent)
+    page = details(agent)
     text = page.text.replace("\u202f", " ")
     assert text.index("GroundingLow") < text.index("Slow") < text.index("Later")
-    assert text.index("Slow") < text.index("Quality")
+    assert text.index("Slow") < text.index("Every measure")
     assert "0.42 (0.38–0.46) < 0.60 in 1h" in text
     assert "4.80 s (4.50–5.20 s) > 4.00 s in 1h" in text
     assert "latency total p95" in text
-    assert "Firing since 2026-09-21 14:03:20 UTC (10 min)" in text
-    assert "no data now" in text
+    assert "Alerting since 2026-09-21 14:03:20 UTC (10 min)" in text
+    assert "no traffic now: last known value" in text
     assert "recovered" in text
     assert "/trace/bot/t-1" in page.links()
 
@@ -191,31 +200,30 @@ def test_firing_alerts_come_first_with_their_evidence() -> None:
 def test_nothing_yet() -> None:
     agent = FakeAgent()
     agent.fake.now = None
-    text = status(agent).text
-    assert "No trace has come yet." in text
-    assert "No alert is firing." in text
+    text = fleet(agent).text
+    assert "0 services" in text
+    assert "No request has come yet." in text
 
 
 def live(seconds: float, **health: Any) -> Page:
-    """The status page of an agent without alerts, so long after its newest trace."""
+    """The page of all services of an agent without alerts, so long after its newest request."""
     agent = everything()
     agent.alert_list.clear()
     agent.state = AgentHealth(**health)
-    options = PageOptions(clock=lambda: NOW + seconds, started=NOW - 7200.0)
-    return Page(status_page(status_view(as_agent_view(agent), options)))
+    return fleet(agent, PageOptions(clock=lambda: NOW + seconds, started=NOW - 7200.0))
 
 
 def test_calm_is_told_from_silence_and_from_standing_still() -> None:
     calm = live(4.0, processing_lag_seconds=0.1).text.replace("\u202f", " ")
-    assert "flows, last trace 4 s ago" in calm
-    assert "No alert is firing." in calm
+    assert "flows, last request 4 s ago" in calm
+    assert "No incident." in calm
     silent = live(1200.0, processing_lag_seconds=0.0).text.replace("\u202f", " ")
-    assert "no trace for 20 min" in silent
-    assert "No alert is firing, but no trace has come for 20 min." in silent
+    assert "no request for 20 min" in silent
+    assert "No incident is open, but no request has come for 20 min." in silent
     still = live(86_400.0 * 40).text.replace("\u202f", " ")
     assert "stands still for 40 d" in still
     assert "The data stands still" in still
-    assert "No alert is firing" not in still
+    assert "No incident was open when the data stood still." in still
 
 
 def test_version_uptime_and_help_are_on_every_page() -> None:
@@ -225,36 +233,47 @@ def test_version_uptime_and_help_are_on_every_page() -> None:
 
 
 def test_the_share_left_out_because_of_language_is_said() -> None:
-    text = status(everything()).text.replace("\u202f", " ")
+    text = details(everything()).text.replace("\u202f", " ")
     assert "Left out because of language: 25.0 % of traces (10 of 40 since the start" in text
 
 
 def test_fifty_services_are_a_small_page_with_the_troubled_first() -> None:
     agent = FakeAgent()
-    for number in range(50):
-        for metric in ("grounding", "answered", "relevance", "error", "citation_f1"):
-            key = (f"service-{number:02d}", "", metric, "builtin", "1h")
-            agent.fake.table[key] = estimate()
+    names = [f"service-{number:02d}" for number in range(50)]
+    for name in names:
+        agent.fake.table[(name, "", "grounding", "builtin", "1h")] = estimate()
+    questions = asked(*names)
+    fine = [answer(one.name) for one in QUESTIONS]
+    for name in names:
+        questions.table[name] = fine
+    questions.table["service-35"] = [answer("works", state="moved"), *fine[1:]]
+    agent.asked = questions
     agent.alert_list = [
         alert(id=f"a{n}", service=f"service-{n:02d}", severity=severity, worst=[f"w{n}"])
         for n, severity in ((30, "warning"), (40, "critical"), (20, "critical"))
     ]
-    html = status_page(status_view(as_agent_view(agent), LIVE))
-    table = Page(html).text.split("50 services\n")[1]
-    order = [table.index(f"service-{n}") for n in (20, 40, 30, 10)]
+    html = fleet_page(fleet_view(as_agent_view(agent), LIVE))
+    page = Page(html)
+    assert "50 services 4 need a look" in page.text
+    table = page.text.split("Status")[1]
+    order = [table.index(f"service-{n}") for n in (20, 40, 30, 35, 10)]
     assert order == sorted(order)
-    assert "3 of 50 services in trouble" in Page(html).text
-    assert len(gzip.compress(html.encode())) < 100_000
+    assert "■ 1 alert" in table
+    assert "▲ works moved" in table
+    assert table.count("OK") == 46
+    links = [link for link in page.links() if link.startswith("/service/")]
+    assert set(links) == {f"/service/{name}" for name in names}
+    assert len(gzip.compress(html.encode())) < 30_000
 
 
 def test_problems_are_in_plain_sight() -> None:
-    page = status(FakeAgent(state=AgentHealth(problems=("disk full <b>",))))
+    page = fleet(FakeAgent(state=AgentHealth(problems=("disk full <b>",))))
     assert "not ready" in page.text
     assert "disk full <b>" in page.text
 
 
 def test_worst_traces_lead_to_their_pages() -> None:
-    page = status(everything())
+    page = details(everything())
     assert "0.31" in page.text
     assert "How do I reset it?" in page.text
     assert "Hold the button [1]." in page.text
@@ -267,7 +286,7 @@ def test_a_worst_trace_that_is_no_longer_kept_has_no_link() -> None:
     agent = everything()
     agent.documents.clear()
     agent.alert_list.clear()
-    page = status(agent)
+    page = details(agent)
     assert "Its text is not kept any more." in page.text
     assert "/trace/bot/t-1" not in page.links()
 
@@ -279,32 +298,17 @@ def test_perfect_traces_are_not_worst() -> None:
         ("bot", "relevance", "builtin"): [RankedTrace("best", 3.0, NOW)],
     }
     agent.alert_list.clear()
-    assert "Worst traces" not in status(agent).text
+    assert "Worst traces" not in details(agent).text
 
 
-@pytest.mark.parametrize(("number", "whole"), [(FULL_SERVICES, FULL_SERVICES), (30, 0)])
-def test_few_services_are_whole_and_many_are_listed(number: int, whole: int) -> None:
-    agent = FakeAgent()
-    for index in range(number):
-        key = (f"service-{index:02d}", "", "grounding", "builtin", "1h")
-        agent.fake.table[key] = estimate()
-    agent.alert_list = [alert(service=f"service-{number - 1:02d}")]
-    page = status(agent)
-    links = (link for link in page.links() if link.startswith("/service/"))
-    services = {link for link in links if "?" not in link}
-    assert len(services) == number
-    headings = [tag for tag, attrs in page.tags if attrs.get("class") == "service"]
-    assert len(headings) == whole
-    assert page.text.index(f"service-{number - 1:02d}") < page.text.index("service-00")
-
-
-def test_tables_and_charts_can_be_read_aloud() -> None:
-    page = status(everything())
+@pytest.mark.parametrize(("read", "drawn"), [(front, 8), (details, 10), (fleet, 1)])
+def test_tables_and_charts_can_be_read_aloud(read: Callable[[FakeAgent], Page], drawn: int) -> None:
+    page = read(everything())
     assert ("html", {"lang": "en"}) in page.tags
     assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
     drawings = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert all(a.get("aria-hidden") or (a["role"] == "img" and a["aria-label"]) for a in drawings)
-    assert len(drawings) > 10
+    assert len(drawings) >= drawn
     assert [tag for tag, _ in page.tags].count("h1") == 1
     assert not any("style" in attrs for _, attrs in page.tags)
 
@@ -352,6 +356,15 @@ def hostile() -> FakeAgent:
     )  # fmt: skip
     scores = [{**item, "detail": {HOSTILE: long}, "reason": HOSTILE} for item in results()]
     agent.documents[(service, HOSTILE)] = {"trace": document, "results": scores}
+    questions = asked(service)
+    rows = list(questions.table[service])
+    rows[3] = answer("grounded", note=HOSTILE, source=HOSTILE, scores=(("grounding", HOSTILE),),
+                     state="bad")  # fmt: skip
+    rows[0] = answer("works")
+    questions.table[service] = rows
+    questions.segments = [SegmentAnswer(segment, "works", level(0.6), moved=True)] * 3
+    questions.new = [Change(NOW - 7200, "model", long)]
+    agent.asked = questions
     agent.alert_list = [
         alert(service=service, segment=segment, rule=HOSTILE, summary=long, worst=[HOSTILE])
     ]
@@ -361,9 +374,7 @@ def hostile() -> FakeAgent:
 def test_hostile_text_stays_text_and_is_bounded() -> None:
     agent = hostile()
     service = agent.fake.services()[0]
-    view = service_view(as_agent_view(agent), service)
-    assert view is not None
-    for page in (status(agent), Page(service_page(view)),
+    for page in (fleet(agent), front(agent, service), details(agent, service),
                  traced(agent, service, HOSTILE)):  # fmt: skip
         names = {tag for tag, _ in page.tags}
         assert not names & {"script", "img", "iframe", "object"}
@@ -445,12 +456,11 @@ def test_what_a_judge_scored_names_the_judge() -> None:
     labels = ("judge", "judge")
     agent.counters.inc("ragmeter_judge_verdicts_total", (labels, ("source", "kept")), 3)
     agent.fake.table["bot", "", "relevance", "umbrela", "1h"] = estimate(2.0)
-    html = status_page(status_view(as_agent_view(agent)))
-    text = " ".join(Page(html).text.replace("\u00a0", " ").split())
+    text = " ".join(details(agent).text.replace("\u00a0", " ").split())
     assert "umbrela by m-1 <b> · 0–3" in text
     assert "builtin by" not in text
     kept = agent.counters.get("ragmeter_judge_verdicts_total", (labels, ("source", "kept")))
     assert kept >= 3
     assert f"is m-1 <b>: {kept:.0f} verdicts since the start, {kept:.0f} of them from" in text
     agent.judges = []
-    assert "The judge" not in Page(status_page(status_view(as_agent_view(agent)))).text
+    assert "The judge" not in details(agent).text

@@ -199,7 +199,7 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
             assert "people+builtin" in page.text
             assert "<td>people+mini</td>" in page.text
             assert "grounding (mini)" in page.text
-            assert "grounding (mini)" in (await client.get("/service/bot")).text
+            assert "grounding (mini)" in (await client.get("/service/bot/details")).text
             with agent.lock():
                 estimate = agent.windows.estimate("bot", "", "relevance", "people", "24h")
                 assert estimate is None
@@ -217,7 +217,7 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
             agent_json = (await client.get("/api/windows.json")).json()
             scorers = {row["scorer"] for row in agent_json["services"]["bot"][""]["metrics"]}
             assert {"people", "people+builtin"} <= scorers
-            metrics = (await client.get("/metrics")).text
+            metrics = (await client.get("/metrics/detail")).text
             assert re.search(r'rag_answered_ratio\{.*scorer="people\+builtin"', metrics)
             assert re.search(r'rag_grounding_mean\{.*scorer="people\+mini"', metrics)
 

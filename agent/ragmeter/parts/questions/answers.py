@@ -9,7 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ragmeter.parts.questions.catalogue import QUESTIONS, TRUST, QuestionSpec, Source
+from ragmeter.parts.questions.catalogue import (
+    QUESTIONS,
+    TRUST,
+    QuestionSpec,
+    Source,
+    scores_of,
+)
 from ragmeter.parts.questions.estimator import MODEL_SPREAD
 from ragmeter.parts.questions.levels import TimeStretch, request_level, sampled_level
 from ragmeter.parts.questions.movements import (
@@ -173,6 +179,7 @@ def _answer(
         ),
         source=_describe_source(question, level, service),
         note=_note(question, level, movement),
+        scores=scores_of(question.name),
     )
 
 
@@ -471,6 +478,7 @@ def compare(
     width = FINE if 2 * length <= 6 * HOUR else COARSE
     cut = at // width * width
     start = (cut - length) // width * width
+    end = cut - (cut - at - length) // width * width  # the newest requests are after the change
     rows = []
     for question, answer in zip(QUESTIONS, answers, strict=True):
         source = service.row.sources.get(question.name, ("", 0.0))[0]
@@ -487,7 +495,7 @@ def compare(
             source=source,
             service=service,
             start=cut,
-            end=cut + length,
+            end=end,
             width=width,
         )
         rows.append((answer, before, after))

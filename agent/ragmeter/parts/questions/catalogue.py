@@ -157,3 +157,20 @@ READERS: Mapping[tuple[str, str], ScoreReader] = {
     ("nugget_vital", "autonuggetizer"): ScoreReader("complete", "judge", _itself),
 }
 """What reads a score, by metric and scorer without its version."""
+
+_REQUEST_SCORES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "works": (
+        ("error", BUILTIN_SCORER),
+        ("timeout", BUILTIN_SCORER),
+        ("empty_answer", BUILTIN_SCORER),
+    ),
+    "fast": (("latency", "total"),),
+    "cost": (("cost_usd", BUILTIN_SCORER),),
+}
+
+
+def scores_of(question: str) -> tuple[tuple[str, str], ...]:
+    """Return (metric, scorer) of what tells of single traces, the most trusted source first."""
+    own = [(pair, reader) for pair, reader in READERS.items() if reader.question == question]
+    own.sort(key=lambda item: TRUST.index(item[1].source))
+    return tuple(pair for pair, _ in own) or _REQUEST_SCORES[question]

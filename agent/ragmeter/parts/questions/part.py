@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.feedback import PEOPLE
@@ -46,6 +46,8 @@ from ragmeter.windows.windows import Windows
 
 QuestionsState = TrafficRow | ValuedTrace | ServiceRow
 """A row of the state: a bucket of a service or segment, a valued trace, or a service."""
+
+_KeptT = TypeVar("_KeptT")
 
 _TRAFFIC, _SAMPLE, _SERVICE = "traffic", "sample", "service"
 
@@ -94,7 +96,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         self._gone: dict[str, None] = {}
         self._now = 0.0
         self._chosen_at = -float(_CHOICE_SECONDS)
-        self._answers: dict[str, tuple[tuple[int, int, float], list[Answer]]] = {}
+        self._kept: dict[str, dict[Hashable, tuple[tuple[int, int, float], Any]]] = {}
 
     @classmethod
     def build(cls, context: PartContext) -> Self:
@@ -253,6 +255,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             else:
                 continue
             self._touched[alert.service] = None
+            self._kept.pop(alert.service, None)
         return ()
 
     def retain(self, services: Collection[str]) -> None:
@@ -263,7 +266,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
                     self._gone[_traffic_row(*key, bucket)] = None
             self._samples.forget(name)
             del self._rows[name]
-            self._answers.pop(name, None)
+            self._kept.pop(name, None)
             self._gone[json.dumps([_SERVICE, name])] = None
 
     def _service(self, name: str) -> AskedService:
@@ -283,31 +286,48 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         """Return every question of a service, in order; empty for an unknown service."""
         if service not in self._rows or (service, "") not in self._traffic:
             return ()
+        return self._keep(
+            service,
+            "answers",
+            lambda: answer_all(self._service(service), self._settings, self._time),
+        )
+
+    def _keep(self, service: str, what: Hashable, make: Callable[[], _KeptT]) -> _KeptT:
+        """Return what is known of a service, made anew where it is older than a minute."""
         now = self._time
+        traffic = self._traffic.get((service, ""))
         version = (
-            self._traffic[service, ""].version,
+            0 if traffic is None else traffic.version,
             self._samples.versions.get(service, 0),
             now,
         )
-        known = self._answers.get(service)
+        kept = self._kept.setdefault(service, {})
+        known = kept.get(what)
         if known is not None:
-            (before, _, at), answers = known
+            (before, _, at), value = known
             if known[0] == version or (before and 0 <= now - at < _FRESH_SECONDS):
-                return answers
-        found = answer_all(self._service(service), self._settings, now)
-        self._answers[service] = (version, found)
+                return cast(_KeptT, value)
+        found = make()
+        kept[what] = (version, found)
         return found
 
     def history(self, service: str, question: str, seconds: int) -> list[tuple[float, Level]]:
         """Return (start in Unix seconds, level) of the parts of a stretch of time that have one."""
         if service not in self._rows:
             return []
-        return history(BY_NAME[question], self._service(service), seconds, self._time)
+        return self._keep(
+            service,
+            ("history", question, seconds),
+            lambda: history(BY_NAME[question], self._service(service), seconds, self._time),
+        )
 
     def segment_answers(self, service: str) -> Sequence[SegmentAnswer]:
         """Return the questions by segment."""
         if service not in self._rows:
             return ()
+        return self._keep(service, "segments", lambda: self._segment_answers(service))
+
+    def _segment_answers(self, service: str) -> Sequence[SegmentAnswer]:
         segments = {
             segment: traffic
             for (name, segment), traffic in self._traffic.items()
