@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,12 +14,15 @@ from ragmeter.parts.questions.clusters import (
     effective_samples,
     find_slot,
 )
+from ragmeter.windows.estimators import wilson_interval
 
 Floats = NDArray[np.float64]
 
+WINDOWS = 400
+
 
 def slots_of(values: Any, keys: Any) -> tuple[Floats, Floats]:
-    places = np.array([find_slot(f"key {key}") for key in keys.tolist()])
+    places = np.array([find_slot(f"key {key}") for key in range(int(keys.max()) + 1)])[keys]
     counts, sums = np.zeros(SLOTS), np.zeros(SLOTS)
     np.add.at(counts, places, 1.0)
     np.add.at(sums, places, values)
@@ -97,3 +100,104 @@ def test_equal_values_scatter_by_nothing(mean: float) -> None:
 def test_one_cluster_tells_nothing() -> None:
     counts, sums = slots_of(np.array([1.0, 0.0, 1.0]), np.zeros(3, np.int64))
     assert design_effect(counts, sums, samples=3, mean=2 / 3, variance=1 / 3) == 1.0
+
+
+class Kind(NamedTuple):
+    """Traffic: sessions of tenants, each with a level of its own on the logit.
+
+    `again` is the part of the bad answers that are asked for once more, three of four in vain.
+    """
+
+    tenants: int
+    tenant_sd: float
+    session_sd: float
+    length: float  # mean number of requests in a session
+    again: float = 0.0
+    uneven: bool = False  # volumes of the tenants vary from window to window
+    graded: bool = False  # values lie anywhere in 0..1
+    requests: int = 230  # in an hour
+
+
+HELP_DESK = Kind(tenants=200, tenant_sd=0.5, session_sd=0.8, length=2.2)
+KINDS = {
+    "a help desk": HELP_DESK,
+    "bad answers are asked for again": HELP_DESK._replace(again=0.5),
+    "agents": Kind(tenants=200, tenant_sd=0.5, session_sd=1.0, length=6.0, again=0.2),
+    "twelve tenants": Kind(12, 0.8, 0.8, 3.0, again=0.2, uneven=True),
+    "twelve tenants at 3,000 an hour": Kind(
+        12, 0.8, 0.8, 3.0, again=0.2, uneven=True, requests=3_000
+    ),
+    "grounding of forty tenants": Kind(40, 0.6, 0.8, 3.0, uneven=True, graded=True),
+}
+
+
+class Service:
+    """A service of one kind, whose tenants keep their levels."""
+
+    def __init__(self, kind: Kind, rng: np.random.Generator) -> None:
+        self._kind = kind
+        self._rng = rng
+        self._levels = 2.3 + rng.normal(0, kind.tenant_sd, kind.tenants)
+        self._shares = 1 / np.arange(1, kind.tenants + 1) ** 1.1
+
+    def draw(self, requests: int) -> tuple[Any, Any, Any]:
+        """Return values, sessions and tenants of the requests of a window."""
+        kind, rng = self._kind, self._rng
+        shares = self._shares
+        if kind.uneven:
+            shares = shares * rng.lognormal(0, 0.8, kind.tenants)
+        of_session = rng.choice(
+            kind.tenants, rng.poisson(requests / kind.length), p=shares / shares.sum()
+        )
+        return self._answer(of_session)
+
+    def levels(self) -> Floats:
+        """Return the mean value of each tenant's requests."""
+        values, _, tenants = self._answer(np.repeat(np.arange(self._kind.tenants), 3_000))
+        sums = np.bincount(tenants, values, minlength=self._kind.tenants)
+        return np.asarray(sums / np.bincount(tenants, minlength=self._kind.tenants))
+
+    def _answer(self, of_session: Any) -> tuple[Any, Any, Any]:
+        kind, rng = self._kind, self._rng
+        count = len(of_session)
+        session = np.repeat(np.arange(count), rng.geometric(1 / kind.length, count))
+        logit = (self._levels[of_session] + rng.normal(0, kind.session_sd, count))[session]
+        if kind.graded:
+            noise = rng.normal(0, 0.15, len(logit))
+            values = np.clip(1 / (1 + np.exp(1.5 - logit)) + noise, 0, 1)
+            return values, session, of_session[session]
+        values = 1.0 * (rng.random(len(logit)) < 1 / (1 + np.exp(-logit)))
+        bad = np.flatnonzero((values == 0) & (rng.random(len(values)) < kind.again))
+        session = np.concatenate([session, session[bad]])
+        values = np.concatenate([values, 1.0 * (rng.random(len(bad)) < 0.25)])
+        return values, session, of_session[session]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_an_hour_covers_the_process(name: str) -> None:
+    kind = KINDS[name]
+    rng = np.random.default_rng(20_263)
+    service = Service(kind, rng)
+    windows = [service.draw(kind.requests) for _ in range(2 * WINDOWS)]
+    truth = sum(values.sum() for values, _, _ in windows) / sum(len(one) for one, _, _ in windows)
+    held = 0
+    for values, session, tenant in windows[:WINDOWS]:
+        lower, upper = wilson_interval(float(values.mean()), worth(values, session, tenant))
+        held += lower <= truth <= upper
+    assert held / WINDOWS >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_a_day_covers_the_tenants_that_there_are(name: str) -> None:
+    rng = np.random.default_rng(20_264)
+    service = Service(KINDS[name], rng)
+    levels = service.levels()
+    held = 0
+    for _ in range(WINDOWS):
+        values, session, tenant = service.draw(3_000)
+        truth = levels[tenant].mean()
+        lower, upper = wilson_interval(float(values.mean()), worth(values, session))
+        held += lower <= truth <= upper
+    assert held / WINDOWS >= 0.93

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ragmeter.windows.estimators import Z_95, Interval, wilson_interval
+from ragmeter.windows.estimators import Z_95, Interval, t975, wilson_interval, wilson_samples
 
 Floats = NDArray[np.float64]
 
@@ -25,8 +25,10 @@ Floats = NDArray[np.float64]
 # people call good: docs/decisions/model-spread.md.
 MODEL_SPREAD = 0.2
 
-# Values below which a regression is not tried: it would have as many coefficients as values.
+# Values below which a regression is not tried, without a score to start from and with one: it would
+# have as many coefficients as values.
 LEAST_VALUES = 8
+LEAST_GUESSED = 4
 
 # Share of the traffic from which the plain estimate is taken. What is left to estimate is little
 # there, strata help as much, and with unequal weights the regression alone covers .86 to .90.
@@ -41,8 +43,16 @@ _GRADED = 4
 # Pseudo-values that hold each coefficient at 0. With fewer, ten values follow their own noise.
 _RIDGE = 4.0
 
+# The same where the prediction starts from a score on the scale of the values, and pseudo-values
+# that hold the power at 1. With 4 and none, ten labels of real answers are off by 9 % more.
+_TRUST = 60.0
+
 # Pseudo-values at the bound that is farther from the mean, as in `ragmeter.windows.estimators`.
 _FAR_VALUES = 2.0
+
+# Width of a regression's interval, as a part of the plain one, that it may have at most. Where it
+# is worth more values it can be wider by chance alone: all of ten values are 1, and it says .9.
+_MOST_WIDTH = 0.999
 
 # Least variance of a 0/1 value in the weight of a drawn estimate: at a mean of 0 or 1 the spread
 # of the model would else be worth no value at all.
@@ -60,6 +70,7 @@ def regression_estimate(
     total: float,
     second: float | None = None,
     edges: Sequence[float] | None = None,
+    guess: int | None = None,
 ) -> Interval | None:
     """Estimate the mean of all traffic by a regression of the values on their cheap scores.
 
@@ -73,6 +84,11 @@ def regression_estimate(
     the residuals, linearised with the weights, as a part of that of 0/1 values. Where the cheap
     scores are of a larger sample and not of all traffic, the error of that sample is added (double
     sampling: Cochran, Sampling Techniques, chapter 12).
+
+    It is used where it is worth more values than the plain estimate, and not where its interval is
+    narrower: of few values that depends more on where they happen to lie, and choosing by it would
+    cost coverage. Its limits allow for how well so many values tell phi (Student's t), at the cost
+    of half its gain at most.
 
     Args:
         values: Of the sample, shape (n,).
@@ -88,56 +104,55 @@ def regression_estimate(
             number); None if `traffic` is all traffic.
         edges: Where cuts may lie; None for anywhere. For the means of bins these are the inner
             edges of the bins, since the mean of what lies below a cut is exact there alone.
+        guess: Column of a score that is on the scale of the values, such as the embedded model's:
+            the prediction starts from it, and few values suffice to correct it.
 
     Returns:
-        The interval; None with fewer than 8 values, or where it is not narrower than `plain`.
+        The interval, narrower than `plain`; None with fewer than 8 values (4 with a guess), or
+        where it is worth no more than `plain`.
     """
     n = len(values)
-    if n < LEAST_VALUES:
+    if n < (LEAST_VALUES if guess is None else LEAST_GUESSED):
         return None
     features, background = _features(cheap, traffic, traffic_weights, edges)
     if not features.shape[1]:
         return None
+    share = weights / weights.sum()
+    share_of_traffic = traffic_weights / traffic_weights.sum()
+    first, first_of_traffic = np.zeros(n), np.zeros(len(traffic))
+    if guess is not None:
+        first, first_of_traffic = _without_gaps(
+            cheap[:, guess], traffic[:, guess], share_of_traffic
+        )
 
-    relative = weights / weights.mean()
-    share = relative / relative.sum()
     mean = float(share @ values)
-    of_sample = share @ features
-    centred = features - of_sample
-    inverse = np.linalg.inv(
-        (relative[:, None] * centred).T @ centred + _RIDGE * np.eye(len(of_sample))
-    )
-    slopes = inverse @ ((relative * (values - mean)) @ centred)
-    fitted = mean + centred @ slopes
-    leverage = relative * np.einsum("ij,jk,ik->i", centred, inverse, centred) + share
-    unseen = fitted - (values - fitted) * leverage / (1 - leverage)
-
-    unseen -= share @ unseen
-    explained = float(share @ (unseen * unseen))
-    power = float(share @ ((values - mean) * unseen)) / explained if explained > 1e-12 else 0.0
+    ridge = _RIDGE if guess is None else _TRUST
+    slopes, predicted = _fit(values - first, features, weights / weights.mean(), ridge)
+    predicted += first
+    predicted -= share @ predicted
+    explained = float(share @ (predicted * predicted))
+    power = float(share @ ((values - mean) * predicted)) / explained if explained > 1e-12 else 0.0
+    if guess is not None:
+        power = (n * power + _TRUST) / (n + _TRUST)
     power = min(1.0, power)
     if power <= 0:
         return None
 
-    # the features have mean 0 over the traffic
-    point = min(1.0, max(0.0, mean - power * float(of_sample @ slopes)))
-    residuals = values - power * unseen
-    residuals -= share @ residuals
+    of_sample = power * float(share @ (first + features @ slopes))
+    of_traffic = power * (first_of_traffic + background @ slopes)
+    middle = float(share_of_traffic @ of_traffic)
+    point = min(1.0, max(0.0, mean + middle - of_sample))
+    residuals = values - mean - power * predicted
     left = 1 - 1 / np.maximum(weights, 1.0) if math.isfinite(total) else np.ones(n)
     kish = 1 / float(share @ share)
     squares = float((left * (share * residuals) ** 2).sum()) * n / (n - 1) * kish * kish
-    far = _FAR_VALUES * max(mean, 1 - mean) ** 2
-    ratio = min(1.0, (squares + far) / (kish * mean * (1 - mean) + far))
-    lower, upper = wilson_interval(point, kish / ratio)
+    far = _FAR_VALUES * max(point, 1 - point) ** 2
+    ratio = min(1.0, (squares + far) / (kish * point * (1 - point) + far))
+    error = 0.0
     if second is not None:
-        error = _second_phase_error(power * (background @ slopes), traffic_weights)
-        error *= Z_95 * math.sqrt(max(0.0, 1 - second / total))
-        lower = max(0.0, point - math.hypot(point - lower, error))
-        upper = min(1.0, point + math.hypot(upper - point, error))
-    gain = (plain.upper - plain.lower) / (upper - lower)
-    if gain <= 1:
-        return None
-    return Interval(point, lower, upper, plain.effective * gain * gain)
+        scatter = share_of_traffic * (of_traffic - middle)
+        error = math.sqrt(float(scatter @ scatter) * max(0.0, 1 - second / total))
+    return _improve(plain, point, _worth(point, kish / ratio, error), degrees=kish - 1)
 
 
 def narrowest(candidates: Sequence[Interval], sampled: float) -> Interval:
@@ -232,7 +247,63 @@ def _cuts(scores: Floats, share: Floats, edges: Sequence[float] | None) -> list[
     return sorted({float(places[np.abs(below - part).argmin()]) for part in _BENDS})
 
 
-def _second_phase_error(predictions: Floats, weights: Floats) -> float:
-    """Return the standard error of the mean of predictions over a larger sample."""
+def _fit(values: Floats, features: Floats, weights: Floats, ridge: float) -> tuple[Floats, Floats]:
+    """Fit a ridge regression; return its slopes, and each prediction without the value itself.
+
+    Args:
+        values: To predict.
+        features: Of each value; their coefficients are drawn to 0, the intercept is not.
+        weights: Of each value, 1 on average.
+        ridge: Values that hold each coefficient.
+    """
     share = weights / weights.sum()
-    return float(np.sqrt(((share * (predictions - share @ predictions)) ** 2).sum()))
+    mean = share @ values
+    centred = features - share @ features
+    gram = (weights[:, None] * centred).T @ centred
+    inverse = np.linalg.inv(gram + ridge * np.eye(len(gram)))
+    slopes = inverse @ ((weights * (values - mean)) @ centred)
+    fitted = mean + centred @ slopes
+    leverage = weights * np.einsum("ij,jk,ik->i", centred, inverse, centred) + share
+    return slopes, fitted - (values - fitted) * leverage / (1 - leverage)
+
+
+def _without_gaps(ours: Floats, all_scores: Floats, share: Floats) -> tuple[Floats, Floats]:
+    """Return a score of the sample and of the traffic, with its mean where there is none."""
+    known = ~np.isnan(all_scores)
+    middle = np.average(all_scores[known], weights=share[known]) if known.any() else 0.0
+    return np.where(np.isnan(ours), middle, ours), np.where(known, all_scores, middle)
+
+
+def _worth(point: float, samples: float, error: float) -> float:
+    """Return how many 0/1 values have Wilson's width of so many with an independent error."""
+    lower, upper = wilson_interval(point, samples)
+    if not error:
+        return samples
+    error *= Z_95
+    lower = max(0.0, point - math.hypot(point - lower, error))
+    upper = min(1.0, point + math.hypot(upper - point, error))
+    return wilson_samples(point, upper - lower)
+
+
+def _improve(plain: Interval, point: float, worth: float, *, degrees: float) -> Interval | None:
+    """Return the interval of an estimate that is worth so many 0/1 values, None if plain is better.
+
+    Args:
+        plain: The interval that it must be better than.
+        point: The estimate.
+        worth: As the variance of `degrees` degrees of freedom tells.
+        degrees: Degrees of freedom.
+    """
+    plain_width = plain.upper - plain.lower
+    least = wilson_samples(plain.value, plain_width)
+    if worth <= least:
+        return None
+    worth = max(worth * (Z_95 / t975(degrees)) ** 2, (worth + least) / 2)
+    lower, upper = wilson_interval(point, worth)
+    scale = min(1.0, _MOST_WIDTH * plain_width / (upper - lower))
+    return Interval(
+        point,
+        point - scale * (point - lower),
+        point + scale * (upper - point),
+        plain.effective * worth / least,
+    )
