@@ -75,7 +75,7 @@ def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
 def page_links(view: AgentView, url: str) -> Iterator[str]:
     """Yield the pages to open: all services, the worst one, and a trace of its alert."""
     # late: most commands need no client
-    from ragmeter.server.client import service_path, trace_path
+    from ragmeter.server.client import details_path, trace_path
 
     yield f"{url}/  all services, those in trouble first"
     alerts = [
@@ -88,5 +88,5 @@ def page_links(view: AgentView, url: str) -> Iterator[str]:
     for alert in alerts[:1]:
         marked = (one for one in alert.worst if _has_marked_words(view, alert.service, one))
         trace_id = next(marked, alert.worst[0])
-        yield f"{url}{service_path(alert.service)}  details: charts, segments, every metric"
+        yield f"{url}{details_path(alert.service)}  details: charts, segments, every metric"
         yield f"{url}{trace_path(alert.service, trace_id)}  one of the worst traces of {alert.rule}"

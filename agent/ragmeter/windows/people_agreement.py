@@ -20,19 +20,19 @@ _CALIBRATION_BINS = 5
 
 AGREEMENT_COLUMNS = (
     "metric (scorer)",
-    "n",
-    "yes",
-    "mean - yes",
-    "ECE",
+    "answers",
+    "people's yes",
+    "difference",
+    "calibration error",
     "AUROC",
     "kappa",
     "threshold",
 )
 AGREEMENT_NOTE = (
-    "Each label counts for the traffic that it stands for; in brackets 95 % intervals. yes: share"
-    " of people's yes; mean - yes: how far the scorer's mean is above it; ECE: expected calibration"
-    " error over five groups; kappa: of values of half their range or more. threshold: from there"
-    " on a value is best taken for yes; chosen on these very labels, so that new ones agree"
+    "Each label counts for the traffic that it stands for; in brackets 95 % intervals. people's"
+    " yes: its share; difference: how far the scorer's mean is above it; calibration error: the"
+    " expected one, over five groups; kappa: of values of half their range or more. threshold: from"
+    " there on a value is best taken for yes; chosen on these very labels, so that new ones agree"
     f" somewhat less. A dash: fewer than {MIN_OF_EACH} labels of either kind, or no better than"
     " chance."
 )
