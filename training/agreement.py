@@ -266,68 +266,52 @@ TEXT = """# Agreement with people
 
 **Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .735
 to .971): about as well as plain word overlap where answers restate a short passage, and .04 to .08
-better on RAGTruth. It is no probability: watch its changes within one service, and do not read 0.7
-as "30 % hallucinated". Abstentions are recognised with 93 to 99 % accuracy. Relevance is a rough
-order, and whether a citation supports its sentence is hardly recognised at all (AUROC .59).
+better on RAGTruth. It is no probability and has no level: ragmeter shows its changes within one
+service, and no share. Abstentions are recognised with 93 to 99 % accuracy, which is why `answered`
+of the [eight questions](questions.md) may rest on it. Relevance is a rough order, and whether a
+citation supports its sentence is hardly recognised at all (AUROC .59).
 
 Made by `python -m training.agreement --data DIR --write docs/agreement.md`; do not edit by hand.
 
 These are **development numbers**: the rules were written, and the grounding model fitted, with
-these labels in view. The fitted part is judged out of fold: five folds that never split a query or
-source document, so each answer is scored by a model that saw no answer to the same input. Expect
-somewhat less on data of another kind; the column "set left out" says how much, as there the model
-was fitted on the other five sets only.
+these labels in view. The fitted part is judged out of fold. Expect somewhat less on data of another
+kind; the column "set left out" says how much, as there the model was fitted on the other five sets.
+How the embedded model agrees with people is at [local models](grounding.md#agreement).
 
 ## Grounding
 
 Positive is a person's verdict that the answer has something unsupported. AUROC is the probability
 that such an answer scores worse than a clean one (95 % bootstrap interval over inputs). Two floors
-stand beside it: the share of an answer's distinct words that no passage has (the strongest of the
-simple overlap counts that were tried), and the answer's length alone. Longer answers are faulted
-more, so the AUROC is also given within four bands of length. Blank answers and abstentions that
-claim nothing are left out: grounding is not applicable to them.
+stand beside it: the share of an answer's distinct words that no passage has, and the answer's
+length alone. Blank answers and abstentions that claim nothing are left out.
 
 {grounding}
 
-What to make of it:
-
-- Answers that restate a short passage (ClapNQ, MTRAG, BEGIN) are judged well by words alone, and
-  plain overlap does it: on MTRAG and BEGIN the score is little better than the floor, on ClapNQ a
-  little worse.
-- News summaries are the weak spot: what people fault there are wrong relations between words that
-  all stand in the source, which no count of words can see. The model of sentences and leaving out
-  preambles ("Sure! Here is a summary …") lift the score above the floor, not by much.
-- Data-to-text gains from comparing flags and opening hours with the record. Leave the set out and
-  that gain is gone: the model can't learn what a denied flag weighs from the other sets.
-- The score ranks better than it calibrates. Sets differ in how strictly people judge: compare the
-  base rate with the mean score, and 0.5 with the best cut. Watch its changes within one service; do
-  not read 0.7 as "30 % hallucinated".
-- Human annotators themselves agree with kappa about 0.5 on ClapNQ and MTRAG.
+News summaries are the weak spot: what people fault there are wrong relations between words that all
+stand in the source, which no count of words can see. Sets differ in how strictly people judge:
+compare the base rate with the mean score, and 0.5 with the best cut. Human annotators themselves
+agree with kappa about 0.5 on ClapNQ and MTRAG.
 
 ## Relevance
 
 {relevance}
 
-Eleven queries are few: nothing was fitted, and the figures are rough. People's grades run from 0 to
-2 there, ours from 0 to 3. Words tell the topic; whether a passage *answers* is beyond them.
+Eleven queries are few: nothing was fitted, and the figures are rough. Words tell the topic; whether
+a passage *answers* is beyond them.
 
 ## Answered
 
 {answered}
 
-Published for XSTest's own string match on its full-or-partial refusals of safe prompts: accuracy
-0.904, F1 0.785 (on all 250 prompts, of which these are a part). The rules are English. They look at
-the opening only, and an answer that says "the context does not say" and then helps anyway counts as
-not answered.
+The rules are English. They look at the opening only, and an answer that says "the context does not
+say" and then helps anyway counts as not answered.
 
 ## Citation support
 
 {citations}
 
-This is the weakest of the scores: experts mark most citations as complete, often of statements that
-word the evidence quite differently. It tells copied from unrelated; it hardly tells full from
-partial support. Dangling and missing citations, which the metrics also count, need no such
-judgement.
+This is the weakest of the scores: it tells copied from unrelated, and hardly full from partial
+support. Dangling and missing citations, which the metrics also count, need no such judgement.
 
 ## Sources
 
