@@ -27,7 +27,7 @@ __all__ = ["ROOT", "demo", "served"]
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
-WIDTH = 1240
+WIDTH = 1400
 
 
 def demo(folder: Path, *arguments: str, **settings: str) -> subprocess.Popen[str]:
@@ -91,10 +91,10 @@ def main() -> None:
         page = stack.enter_context(chrome)
         page.size(WIDTH, 900)
         page.open(urls[0])
-        picture(page, "status-page", "document.body", 1150)
-        picture(page, "alert", containing("article", "RagGroundingLow"))
+        picture(page, "status-page", "document.body", 900)
         page.open(urls[1])
-        picture(page, "segments-page", containing("h3", "Which segment"), 560)
+        picture(page, "alert", containing("article", "RagGroundingLow"))
+        picture(page, "segments-page", containing("h3", "Where it changed"), 560)
         page.open(urls[2])
         picture(page, "trace-page", "document.body", 800)
 
