@@ -9,6 +9,7 @@ A page that is made as a whole says so at its top; a table stands between two ma
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,20 +19,24 @@ from typing import Any
 
 import typer
 import yaml
-from ragmeter.alerts.rule_sets import describe_rule
-from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.app.settings import render_reference
 from ragmeter.cli.main import SECTIONS, app
-from ragmeter.core.metric_specs import base_name
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import document_kinds
-from ragmeter_exporters.families import all_families
+from ragmeter.parts.questions.catalogue import QUESTIONS
+from ragmeter_exporters.exposition import MetricFamily
+from ragmeter_exporters.families import all_families, quality_families
 from ragmeter_exporters.page.runbooks import INDEX, escape_cell, markdown_table, runbook_pages
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FORMATS = Path(__file__).parent / "saved_formats.yaml"
+
+QUESTION_NAME = re.compile(
+    rf"rag_(?P<question>{'|'.join(question.name for question in QUESTIONS)})"
+    r"_(?P<rest>(?:(?:lower|upper|usual|goal)_)?ratio|change_(?:lower_|upper_)?points)"
+)
 
 RUNBOOK_INDEX = "runbook_index.md of the status page"
 
@@ -97,35 +102,51 @@ def command_parts(command: Any, path: str) -> Iterator[str]:
 
 
 def names_tables() -> str:
-    """The metrics of quality, then every exported name."""
-    rules: dict[str, list[str]] = {}
-    for rule in load_rules():
-        if rule.metric is not None:
-            rules.setdefault(base_name(rule.metric), []).append(describe_rule(rule))
-    head = ("metric", "gauge", "tier", "scorers", "range", "better", "meaning", "formula", "needs")
+    """The metrics of quality, one row each, then every other exported name."""
+    specs = metric_specs().values()
     metrics = [
         (
-            *(f"`{spec.name}`", f"`{spec.gauge}`", spec.tier),
+            f"`{spec.gauge}`",
             ", ".join(f"`{name}`" for name in spec.scorers),
-            *(spec.range, spec.good or "neither"),
-            *map(escape_cell, (spec.meaning, spec.formula, spec.needs, spec.source)),
-            escape_cell("; ".join(rules.get(spec.name, ()))),
+            spec.range,
+            spec.good or "neither",
+            escape_cell(spec.meaning),
+            escape_cell(spec.formula),
         )
-        for spec in metric_specs().values()
+        for spec in specs
     ]
-    names = []
-    for family in all_families(PARTS):
-        labels = [f"`{label}`" for label in family.labels]
-        labels += ["segment tags"] if family.segmented else []
-        cells = (f"`{family.name}`", family.type, family.unit, ", ".join(labels))
-        names.append((*cells, escape_cell(family.help)))
+    quality = {family for spec in specs for family in quality_families(spec)}
+    others = [family for family in all_families(PARTS) if family not in quality]
     parts = [
-        "### What is measured",
-        markdown_table((*head, "source", "default rule (balanced)"), metrics),
-        "### Every name",
-        markdown_table(("name", "type", "unit", "labels", "meaning"), names),
+        "### Metrics of every scorer",
+        markdown_table(("gauge", "scorers", "range", "better", "meaning", "formula"), metrics),
+        "### Other names",
+        markdown_table(("name", "type", "labels", "meaning"), other_names(others)),
     ]
     return "\n\n".join(parts)
+
+
+def other_names(families: list[MetricFamily]) -> list[tuple[str, str, str, str]]:
+    """One row a name; one for all that differ by the question alone, with Q in its place."""
+    rows: dict[str, tuple[str, str, str]] = {}
+    questions: dict[str, list[str]] = {}
+    for family in families:
+        name, text = family.name, family.help
+        if shared := QUESTION_NAME.fullmatch(name):
+            name = f"rag_Q_{shared['rest']}"
+            questions.setdefault(name, []).append(f"`{shared['question']}`")
+            text = text.replace(f"rag_{shared['question']}_", "rag_Q_")
+            if name == "rag_Q_ratio":
+                text = "The level of the question; rag_question_source_info tells its source."
+        labels = [f"`{label}`" for label in family.labels]
+        labels += ["segment tags"] if family.segmented else []
+        rows[name] = (family.type, ", ".join(labels), text)
+    return [
+        (f"`{name}`", kind, labels, escape_cell(f"{text} Q: {', '.join(questions[name])}."))
+        if name in questions
+        else (f"`{name}`", kind, labels, escape_cell(text))
+        for name, (kind, labels, text) in rows.items()
+    ]
 
 
 # Saved formats

@@ -2,8 +2,6 @@
 
     python -m training.agreement --data DIR [--write docs/agreement.md]
 
-`--write` brings the tables in the `metrics.md` beside it up to date too.
-
 The fitted grounding score is always judged out of fold: by models that saw no answer to the same
 query or source document. Everything else is fixed by hand and has no fitting to hold out.
 """
@@ -41,8 +39,6 @@ __all__ = ["main"]
 
 Mask = npt.NDArray[np.bool_]
 BOOTSTRAP = 500
-COLUMNS = 8  # of the tables in docs/metrics.md
-BEGIN, END = "<!-- agreement:begin -->", "<!-- agreement:end -->"
 
 
 def overlap_floor(row: Labelled) -> float:
@@ -323,17 +319,6 @@ DelucionQA.
 """
 
 
-def summary(page: str) -> str:
-    """The tables of the page without their narrower columns."""
-    kept = []
-    for line in page.splitlines():
-        if line.startswith("## ") and not line.startswith("## Sources"):
-            kept += ["", f"**{line[3:]}**", ""]
-        elif line.startswith("|"):
-            kept.append("|".join(line.strip("|").split("|")[:COLUMNS]).join("||"))
-    return "\n".join(kept[1:])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the labelled traces")
@@ -348,10 +333,6 @@ def main() -> None:
     page = TEXT.format(**{name: make(options.data) for name, make in parts.items()})
     if options.write:
         options.write.write_text(page, encoding="utf-8")
-        metrics = options.write.with_name("metrics.md")
-        before, rest = metrics.read_text("utf-8").split(BEGIN)
-        _, after = rest.split(END)
-        metrics.write_text(f"{before}{BEGIN}\n{summary(page)}\n{END}{after}", encoding="utf-8")
     else:
         print(page)
 

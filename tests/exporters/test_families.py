@@ -32,10 +32,31 @@ def exported() -> set[str]:
     return {line.split()[2] for line in lines if line.startswith("# TYPE ")}
 
 
-def documented() -> set[str]:
+def rows(section: str) -> list[tuple[str, str]]:
+    """The name in the first cell of each row of a section of the tables, and the row."""
     block = DOCS.read_text("utf-8").split(mark("names:begin"))[1].split(mark("names:end"))[0]
-    block = block.split("### Every name")[1]
-    return set(re.findall(r"^\| `([a-z0-9_]+)` \|", block, re.MULTILINE))
+    block = block.split(f"### {section}\n")[1].split("\n### ")[0]
+    return re.findall(r"^\| `(\w+)` (\|.*)$", block, re.MULTILINE)
+
+
+def companions() -> list[str]:
+    """What stands beside each gauge of quality, by the page: `rag_M_ci_lower` and so on."""
+    text = DOCS.read_text("utf-8").split("\n## Names\n")[1].split(mark("names:begin"))[0]
+    return re.findall(r"`rag_M(_\w+)`", text)
+
+
+def documented() -> set[str]:
+    names = set()
+    for gauge, _ in rows("Metrics of every scorer"):
+        stem = gauge.removesuffix("_mean").removesuffix("_ratio")
+        names |= {gauge, *(stem + companion for companion in companions())}
+    for name, row in rows("Other names"):
+        if "_Q_" not in name:
+            names.add(name)
+            continue
+        questions = re.findall(r"`(\w+)`", row.rpartition(" Q: ")[2])
+        names |= {name.replace("_Q_", f"_{question}_") for question in questions}
+    return names
 
 
 def test_names_follow_the_conventions() -> None:
