@@ -5,7 +5,8 @@ independent ones. Clusters are put at random, by a hash of their name, into a fi
 and what the slots scatter is the error of the mean (random groups: Wolter, Introduction to Variance
 Estimation, 2007, chapter 2). The sums of a slot are additive over buckets of time and over agents,
 and no session is ever open. A bucket with both keys of six metrics has 32 x 2 x 6 x 2 numbers,
-6 kB; exact sums by session cover no better and need every open session.
+6 kB; exact sums by session cover no better and need every open session (the figures are in
+docs/decisions/dependence.md).
 
 A request has two keys. Its *cluster* is its session, else its user, else its tenant, else its
 query. Its *tenant* is its tenant, else its user, else its session, else its query.
