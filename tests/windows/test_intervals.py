@@ -281,7 +281,7 @@ def test_a_burst_under_a_budget_is_a_stratum_of_its_own() -> None:
 @pytest.mark.parametrize("scorer", ["judge", "judge+builtin"])
 def test_traffic_of_which_hardly_any_was_drawn_is_not_taken_for_the_rest(scorer: str) -> None:
     """An overload fills the queue of a judge that hangs: the rest of it is drawn too rarely."""
-    w = windows()
+    w = windows(min_samples=1)
     for n in range(100):
         w.add(judged(n, 1.0, 1.0, "rest:0", 0.9), "bot")
     alone = w.estimate("bot", "", "answered", scorer, "5m")

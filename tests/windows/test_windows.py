@@ -57,8 +57,18 @@ def test_point_estimates_are_the_plain_ones_with_equal_weights() -> None:
         assert error.effective_samples == pytest.approx(100, rel=0.05)
 
 
-def test_the_weighted_mean_normalises_itself() -> None:
+def test_few_scores_that_stand_for_nearly_all_traces_are_no_estimate() -> None:
     w = windows()
+    for i in range(30):
+        w.add(trace(i, i, {"grounding": 0.7}, 1.0 if i else 0.002), "bot")
+    assert w.estimate("bot", "", "grounding", "builtin", "5m") is None
+    for i in range(30, 36):
+        w.add(trace(i, i, {"grounding": 0.7}, 0.002), "bot")
+    assert w.estimate("bot", "", "grounding", "builtin", "5m") is not None
+
+
+def test_the_weighted_mean_normalises_itself() -> None:
+    w = windows(min_samples=1)
     weighted = [(0.0, 1.0), (1.0, 0.25), (1.0, 0.5), (0.0, 1.0), (1.0, 0.25)]
     for i, (value, probability) in enumerate(weighted):
         w.add(trace(i, i, {"error": value, "grounding": value}, probability), "bot")
@@ -164,7 +174,7 @@ def test_equal_scores_are_sane() -> None:
 
 
 def test_tiny_probabilities_give_finite_intervals() -> None:
-    w = windows()
+    w = windows(min_samples=1)
     for i in range(6):
         probability = 1e-200 if i == 0 else 1.0
         w.add(trace(i, i, {"error": 1.0, "tokens": 1e15, "grounding": 0.5}, probability), "bot")

@@ -83,7 +83,9 @@ class LimitSettings(SettingsSection):
         ),
     )
     segment_values: int = Field(20, ge=1, description="values a segment tag may have per service")
-    min_samples: int = Field(5, ge=1, description="fewer scored traces than this show no gauge")
+    min_samples: int = Field(
+        5, ge=1, description="fewer scored traces than this, effective ones too, show no gauge"
+    )
     dedupe_hours: float = Field(
         48, gt=0, description="event-time hours in which the same trace id counts once"
     )

@@ -46,6 +46,8 @@ _POINT_TRACES = 20
 _LEAST_POINTS = 12
 _QUANTILE_TRACES = 120
 
+_ROUNDING = 1e-6  # of an effective number of samples: five alike make 4.9999999
+
 
 class Windows:
     """Rolling windows by service and segment; the segment "" is the whole service.
@@ -60,7 +62,7 @@ class Windows:
         windows: Names such as "5m"; at least one, and each once.
         specs: How each metric combines, its range and direction; by default those of the registry.
             A metric without a spec is an unbounded mean.
-        min_samples: Estimates need at least so many scored traces.
+        min_samples: Estimates need at least so many scored traces, effective ones too.
         name_worst: Collect the ids of worst traces for `take_new_worst`, which must then be called.
         worst_of: Tags whose segments have worst traces, besides the whole service.
         current: The newest series of a scorer by (metric, scorer); the owner may change it.
@@ -155,17 +157,28 @@ class Windows:
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> Estimate | None:
-        """Estimate a series in a window; None with fewer than `min_samples` scored traces."""
+        """Estimate a series in a window.
+
+        None where its scores tell less than `min_samples` of equal weight would.
+        """
         total = self._state.total(service, segment, window)
         if total is None:
             return None
         key = self._resolver.cache_key(metric, scorer)
         if key not in total.cache:
             cell = self._resolver.sum_cells([total], metric, scorer)
-            enough = cell is not None and cell.scored >= self.min_samples
-            total.cache[key] = self._estimate(cell, metric, scorer) if cell and enough else None
+            total.cache[key] = self._estimate_enough(cell, metric, scorer)
         estimate: Estimate | None = total.cache[key]
         return estimate
+
+    def _estimate_enough(self, cell: ScoreSums | None, metric: str, scorer: str) -> Estimate | None:
+        """Estimate a series from its sums, if these tell enough."""
+        if cell is None or cell.scored < self.min_samples:
+            return None
+        found = self._estimate(cell, metric, scorer)
+        # a few scores that stand for nearly all traces would hide behind many that stand for few
+        enough = found is not None and found.effective_samples > self.min_samples - _ROUNDING
+        return found if enough else None
 
     def _estimate(self, cell: ScoreSums, metric: str, scorer: str) -> Estimate | None:
         """Estimate a series from its sums; None without a scored trace."""
@@ -290,13 +303,11 @@ class Windows:
     def value_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> float | None:
-        """Estimate the mean over `sums_before`; None with fewer than `min_samples` scored."""
+        """Estimate the mean over `sums_before`; None where `estimate` would give none."""
         cell = self.sums_before(
             service=service, segment=segment, metric=metric, scorer=scorer, window=window
         )
-        if cell is None or cell.scored < self.min_samples:
-            return None
-        estimate = self._estimate(cell, metric, scorer)
+        estimate = self._estimate_enough(cell, metric, scorer)
         return estimate.value if estimate else None
 
     def history(
