@@ -453,7 +453,8 @@ def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None
     model = load_model(models.path or BUNDLED_FOLDER)
     if models.path is not None:
         model.open()  # the embedded one is opened at its first trace
-    workers = CpuWorkers(1, niceness=niceness)  # so that no model takes more than a core
+    # one, so that no model takes more than a core
+    workers = CpuWorkers(1, niceness=niceness, share=models.cpu_share)
     if isinstance(model, TokenModel):
         return TokenTier(model, workers)
     name = model.manifest.name

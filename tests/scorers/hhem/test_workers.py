@@ -214,6 +214,20 @@ def test_busy_seconds_are_counted_of_a_failed_run_too() -> None:
     run(story, timer=lambda: float(next(ticks)))
 
 
+def test_a_task_costs_its_cpu_time_or_the_share_of_the_time_for_which_it_held_its_worker() -> None:
+    held, cpu = iter([0.0, 4.0, 10.0, 30.0]), iter([0.0, 1.0, 1.0, 2.0])
+
+    async def story(bench: Bench) -> None:
+        bench.open()
+        cost = ScoringCost()
+        await bench.trace(bench.task("other programs took three seconds", 1), cost=cost)
+        assert cost == ScoringCost(seconds=1.0)
+        await bench.trace(bench.task("they took 19, and the worker is what limits", 1), cost=cost)
+        assert cost == ScoringCost(seconds=5.0)
+
+    run(story, share=0.2, timer=lambda: next(held), cpu_timer=lambda: next(cpu))
+
+
 def test_a_worker_that_gets_no_core_is_busy_all_the_same() -> None:
     async def main() -> None:
         workers, cost = CpuWorkers(1), ScoringCost()

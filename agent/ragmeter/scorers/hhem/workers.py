@@ -106,9 +106,12 @@ class CpuWorkers:
     Args:
         admitted: Most traces that are admitted at a time.
         niceness: How much lower than that of the process the priority of the threads is, on Linux.
+        share: Share of a core that each worker is to take. A task costs the CPU time that it took,
+            or this share of the time for which it held its worker, if that is more: where cores are
+            so short that the worker is what limits, the budget of the tier must see it.
         clock: Seconds, for the age of traces.
-        timer: Seconds, for the duration of tasks. It is not CPU time: where cores are short, a task
-            takes its worker for longer, which the budget of the tier must see.
+        timer: Seconds, for the time for which a task holds its worker.
+        cpu_timer: CPU seconds of the calling thread.
     """
 
     def __init__(
@@ -117,11 +120,15 @@ class CpuWorkers:
         *,
         admitted: int = MAX_ADMITTED_TRACES,
         niceness: int = 0,
+        share: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         timer: Callable[[], float] = time.monotonic,
+        cpu_timer: Callable[[], float] = time.thread_time,
     ) -> None:
+        self._share = share
         self._clock = clock
         self._timer = timer
+        self._cpu_timer = cpu_timer
         self._admissions = asyncio.Semaphore(admitted)
         self._change = threading.Condition()
         self._jobs: list[_Job] = []  # with tasks that no worker has taken
@@ -190,12 +197,15 @@ class CpuWorkers:
             result: Any = None
             error: BaseException | None = None
             began = self._timer()
+            cpu_began = self._cpu_timer()
             try:
                 result = task.call()
             except BaseException as raised:
                 error = raised  # whatever it is, the trace gets it and the worker lives on
+            cpu = self._cpu_timer() - cpu_began
+            held = self._timer() - began
             with self._change:
-                job.busy += self._timer() - began
+                job.busy += max(cpu, self._share * held)
                 job.results[index] = result
                 job.open -= 1
                 if error is not None and job.error is None:
