@@ -8,7 +8,11 @@ import pytest
 from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.sampling.budget_controller import MAX_SERVICES, BudgetController
+from ragmeter.sampling.budget_controller import (
+    MAX_SERVICES,
+    BudgetController,
+    model_controller,
+)
 from ragmeter.sampling.sampler import (
     RATE_FLOOR,
     SALT,
@@ -158,6 +162,32 @@ def test_rates_change_from_the_next_draw_on() -> None:
     assert [judged.draw(t, "judge") for t in ids] == [fresh.draw(t, "judge") for t in ids]
 
 
+def test_beside_a_busy_service_a_quiet_one_has_its_model_scores_of_each_hour() -> None:
+    """With measured costs that make the busy one alone ask for more than there is."""
+    settings = load_settings(environ={}, overrides={}).sampling
+    now = 1_760_054_400.0
+    control = model_controller(0.1)
+    live = Sampler(settings, {"model": control}, lambda: now)
+    cost = ScoringCost(seconds=0.25)
+    traces = {name: make_trace(service=name) for name in ("quiet", "busy")}
+    draws = []
+    for n in range(2 * 3600 * 10):
+        now += 0.1
+        name = "busy" if n % 12 else "quiet"  # 50 a minute
+        trace = traces[name].model_copy(update={"trace_id": f"t{n}"})
+        draw = live.draw(trace, "model")
+        if draw.taken:
+            control.settle(name, cost, now)
+            draws.append((n // 36_000, name, 1 / draw.probability))
+    for hour in (0, 1):
+        assert cost.seconds * sum(one[0] == hour for one in draws) < 0.1 * 3600
+        weights = [weight for when, name, weight in draws if (when, name) == (hour, "quiet")]
+        assert len(weights) > 90
+        assert sum(weights) ** 2 / sum(weight**2 for weight in weights) > 0.95 * len(weights)
+        assert sum(weights) == pytest.approx(3000, rel=0.3)
+    assert {weight for _, name, weight in draws if name == "busy"} != {20.0}  # it was scaled down
+
+
 def replayed(share: float = 0.2, salt: str = SALT, **sampling: object) -> Sampler:
     settings = load_settings(environ={}, overrides={"sampling": sampling}).sampling
     replay = Sampler(settings, replays={"model": ReplayBudget(share)}, salt=salt)
@@ -165,16 +195,36 @@ def replayed(share: float = 0.2, salt: str = SALT, **sampling: object) -> Sample
     return replay
 
 
-def test_a_replay_draws_a_small_file_at_its_rate_and_of_a_large_one_a_bounded_number() -> None:
-    replay = replayed(model=0.1)
-    draws = [replay.draw(make_trace(n), "model") for n in range(20_000)]
-    assert {draw.probability for draw in draws[:60]} == {0.1}
-    assert sum(draw.taken for draw in draws) == pytest.approx(20_000 / 850 + 18, abs=12)
-    assert sum(draw.taken for draw in draws[10_000:]) > 5  # it never stops
+def test_a_replay_draws_a_small_file_at_its_rate_and_of_a_large_one_what_each_hour_needs() -> None:
+    """48 traces a minute, as in the field: an hour has some 75 draws, with nearly equal weights."""
+    replay = replayed(model=0.05)
+    draws = [replay.draw(make_trace(n), "model", at=n * 3600 / 2880) for n in range(5 * 2880)]
+    assert {draw.probability for draw in draws[:480]} == {0.05}
+    for hour in range(5):
+        taken = [draw for draw in draws[2880 * hour : 2880 * (hour + 1)] if draw.taken]
+        weights = [1 / draw.probability for draw in taken]
+        effective = sum(weights) ** 2 / sum(weight**2 for weight in weights)
+        assert 55 <= len(taken) <= 130
+        assert effective > 0.85 * len(taken)
     assert len({draw.probability for draw in draws}) < 20  # windows group scores by it
     assert not any(draw.shed for draw in draws)
-    more = replayed(share=1.0, model=0.1)
-    assert sum(more.draw(make_trace(n), "model").taken for n in range(20_000)) > 120
+
+
+def test_a_replay_of_heavy_traffic_draws_no_more_an_hour_and_never_stops() -> None:
+    replay = replayed(model=0.05)
+    draws = [replay.draw(make_trace(n), "model", at=n / 10) for n in range(72_000)]
+    assert sum(draw.taken for draw in draws) == pytest.approx(2 * 75 + 60, abs=35)
+    assert sum(draw.taken for draw in draws[36_000:]) == pytest.approx(75, abs=25)
+
+
+def test_the_draws_of_a_replay_stay_within_the_share_of_a_core_in_event_time() -> None:
+    replay = replayed(share=0.01, model=0.3)  # 36 s of an hour, 180 draws
+    services = [f"s{n}" for n in range(10)]
+    draws = [
+        replay.draw(make_trace(n, service=services[n % 10]), "model", at=n * 3600 / 5000)
+        for n in range(20_000)
+    ]
+    assert sum(draw.taken for draw in draws[10_000:]) == pytest.approx(2 * 180, abs=60)
 
 
 def test_what_a_replay_draws_counts_for_all_its_traces() -> None:
@@ -182,7 +232,7 @@ def test_what_a_replay_draws_counts_for_all_its_traces() -> None:
     sums, traces = [], [make_trace(n, service=f"s{n % 2}") for n in range(2000)]
     for salt in range(200):
         replay = replayed(model=0.3, salt=str(salt))
-        draws = [replay.draw(one, "model") for one in traces]
+        draws = [replay.draw(one, "model", at=float(n)) for n, one in enumerate(traces)]
         sums.append(sum(1 / draw.probability for draw in draws if draw.taken))
     mean, spread = statistics.fmean(sums), statistics.stdev(sums) / math.sqrt(len(sums))
     assert abs(mean - 2000) < 4 * spread
@@ -193,7 +243,7 @@ def test_a_rate_of_one_asks_for_every_trace_of_a_replay() -> None:
     replay = replayed(model=0.4, services={"vip": {"model": 1.0}})
     assert all(replay.draw(make_trace(n, service="vip"), "model").taken for n in range(500))
     stratified = [replay.draw(make_trace(n), "model", 3.0) for n in range(500)]
-    assert sum(draw.taken for draw in stratified) < 40  # 1.2 is a rate of a stratum, and bounded
+    assert sum(draw.taken for draw in stratified) < 110  # 1.2 is a rate of a stratum, and bounded
 
 
 def test_live_draws_and_other_tiers_know_no_replay_budget() -> None:
@@ -213,15 +263,15 @@ def test_a_replay_budget_goes_on_after_a_restart_and_holds_so_many_services() ->
     second = ReplayBudget(0.2)
     services = [f"s{n % (MAX_SERVICES + 50)}" for n in range(2 * MAX_SERVICES)]
 
-    def use(budget: ReplayBudget, part: list[str]) -> list[float]:
+    def use(budget: ReplayBudget, begin: int, end: int) -> list[float]:
         scales = []
-        for service in part:
-            scales.append(budget.offer(service, 0.0))
+        for number, service in enumerate(services[begin:end], begin):
+            scales.append(budget.offer(service, 100.0 * number))
             budget.reserve(service, 0.0)
         return scales
 
-    expected = use(whole, services)
-    begun = use(first, services[:300])
-    second.left = json.loads(json.dumps(first.left))
-    assert begun + use(second, services[300:]) == expected
-    assert len(whole.left) == MAX_SERVICES + 1
+    expected = use(whole, 0, len(services))
+    begun = use(first, 0, 300)
+    second.load(json.loads(json.dumps(first.dump())))
+    assert begun + use(second, 300, len(services)) == expected
+    assert len(whole.dump()) == MAX_SERVICES + 1

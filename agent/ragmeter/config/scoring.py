@@ -100,8 +100,8 @@ class ModelSettings(SettingsSection):
         ge=0,
         le=1,
         description=(
-            "share of one core that the model may take of live traffic, and by a nominal clock of "
-            "a replay; 0: no model"
+            "share of one core that the model may take, by its measured CPU time; in a replay of "
+            "event time, and at most what an hour's level needs; 0: no model"
         ),
     )
 

@@ -147,7 +147,7 @@ class TierDraws(TierSampling):
             results.update(dict.fromkeys(row.pairs, row.number))
         self._pending = pending  # in one step: other threads read it
         for tier, replay in self.tiers.replays.items():
-            replay.left = dict(meta.get("replays", {}).get(tier, {}))
+            replay.load(meta.get("replays", {}).get(tier, {}))
         for tier, controller in self.tiers.controllers.items():
             saved = meta.get("budgets", {}).get(tier)
             try:
@@ -206,7 +206,7 @@ class TierDraws(TierSampling):
         """Return what `restore` and the tiers need after a restart, JSON-able."""
         controllers = self.tiers.controllers
         budgets = {tier: controller.dump() for tier, controller in controllers.items()}
-        replays = {tier: replay.left for tier, replay in self.tiers.replays.items()}
+        replays = {tier: replay.dump() for tier, replay in self.tiers.replays.items()}
         return {**self.tiers.state(), "budgets": budgets, "replays": replays}
 
     def committed(self, draws: Sequence[TierDraw], finished: Sequence[FinishedDraw]) -> None:

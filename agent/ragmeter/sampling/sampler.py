@@ -49,45 +49,64 @@ def overload_scale(filled: float) -> float:
     return 2.0 ** -min(max(steps, 0), _MOST_STEPS)
 
 
-# Nominal CPU seconds of a trace without models, and of a draw by the embedded model. Both grow with
-# the texts, so the ratio holds for others; a clock would give each machine other draws.
-_TRACE_SECONDS = 0.001
-_DRAW_SECONDS = 0.17
+# Draws of a service in an hour of event time. Some two thirds are answers that the model can score,
+# and 45 scores of equal weight tell a share of .85 to within 10 points.
+_HOUR_DRAWS = 75.0
 
-# Draws that a replay may make of its first service before any income, a half and a third of that of
-# the next, and those left when the scale begins to fall. 20,000 traces of three services so get 50.
-_FIRST_DRAWS = 24.0
-_FULL_DRAWS = 16.0
+# Those left when the scale begins to fall: until then a replay is drawn at its rate.
+_FULL_DRAWS = 50.0
+
+# All services together begin with at most as many: an hour's of eight services.
+_FIRST_DRAWS = 8 * _HOUR_DRAWS
+
+# Nominal CPU seconds of a draw, for the least of a core that a replay's draws stay within. By a
+# clock each machine, and each run, would draw others.
+_DRAW_SECONDS = 0.2
 
 
 class ReplayBudget:
-    """Scales what a replay draws for a model to a share of the time of its other work.
+    """Scales what a replay draws for a model to what an hour's level needs.
 
-    A replay goes as fast as it can, so no clock bounds it. Each trace brings the draws that the
-    model may make in `share` of the trace's nominal time, for its own service. The scale is the
-    fourth power of what is left: it settles where a service draws what comes in, at any rate.
+    A replay goes as fast as it can, so no clock on the wall bounds it: an hour of event time brings
+    each service its draws. The scale is the fourth power of what is left, so it settles where a
+    service draws what comes in, whatever its traffic.
 
     Args:
-        share: Seconds of the model by second of other work.
+        share: Share of a core, in event time, that all services may take together.
     """
 
     def __init__(self, share: float) -> None:
-        self._income = share * _TRACE_SECONDS / _DRAW_SECONDS
-        self.left: dict[str, float] = {}  # draws by service; a restart goes on with them
+        self._most = share * 3600 / _DRAW_SECONDS
+        self._left: dict[str, float] = {}  # draws by service
+        self._times: dict[str, float] = {}  # latest event time by service
         self._offered = ""
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
-        """Take in the next trace; return the scale for its draw, as `BudgetController` does."""
-        known = service in self.left or len(self.left) < MAX_SERVICES
+        """Take in the next trace, of event time `now`; return the scale for its draw."""
+        known = service in self._left or len(self._left) < MAX_SERVICES
         self._offered = name = service if known else REST_SERVICES
-        first = _FIRST_DRAWS / (1 + len(self.left))
-        left = self.left[name] = min(_FIRST_DRAWS, self.left.get(name, first) + self._income)
+        if name not in self._left:
+            self._left[name] = min(_HOUR_DRAWS, _FIRST_DRAWS / (1 + len(self._left)))
+            self._times[name] = now
+        hours = max(0.0, now - self._times[name]) / 3600
+        income = min(_HOUR_DRAWS, self._most / len(self._left)) * hours
+        left = self._left[name] = min(_HOUR_DRAWS, self._left[name] + income)
+        self._times[name] = max(now, self._times[name])
         fill = min(1.0, max(0.1, left / _FULL_DRAWS))  # 0.1 gives less than RATE_FLOOR
         return math.exp2(math.floor(8 * math.log2(fill)) / 2)  # few: windows group by probability
 
     def reserve(self, service: str, now: float) -> None:
         """Take in that the trace offered last was drawn."""
-        self.left[self._offered] -= 1
+        self._left[self._offered] -= 1
+
+    def dump(self) -> dict[str, tuple[float, float]]:
+        """Return the state for JSON: what is left and the latest event time by service."""
+        return {name: (left, self._times[name]) for name, left in self._left.items()}
+
+    def load(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Restore what `dump` returned."""
+        self._left = {name: left for name, (left, _) in state.items()}
+        self._times = {name: latest for name, (_, latest) in state.items()}
 
 
 class SampledTrace(Protocol):
@@ -306,10 +325,13 @@ class Sampler:
         rate = rates.get(service, default)
         return rate * self.builtin_scale if tier == "builtin" and self.paced else rate
 
-    def draw(self, trace: SampledTrace, tier: Tier, ratio: float = 1.0) -> SamplingDraw:
-        """Decide whether a tier scores a trace, whose stratum is drawn `ratio` times as often.
+    def draw(
+        self, trace: SampledTrace, tier: Tier, ratio: float = 1.0, at: float = 0.0
+    ) -> SamplingDraw:
+        """Decide whether a tier scores a trace of event time `at`.
 
-        If so, the expected cost is committed and must be settled with the tier's controller.
+        Its stratum is drawn `ratio` times as often as the rest. If it is to be scored, the expected
+        cost is committed and must be settled with the tier's controller.
         """
         service = trace.service
         key = self._plan[tier][0]
@@ -318,8 +340,8 @@ class Sampler:
         if not self.paced:
             every = self.rate(tier, service) >= 1  # no sample: all are asked for
             controller = None if every else self._replays.get(tier)
+        now = self._clock() if self.paced else at
         if controller is not None:
-            now = self._clock()
             scale = controller.offer(service, now, rate)
             if not scale:
                 return SamplingDraw(False, trace.probability, shed=True)

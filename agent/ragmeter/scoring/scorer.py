@@ -293,7 +293,7 @@ class Scorer:
     ) -> tuple[SamplingDraw, DrawTerms]:
         if self._sampler is None:
             raise RuntimeError("sampler is missing")
-        draw = self._sampler.draw(scores, tier, stratum.ratio)
+        draw = self._sampler.draw(scores, tier, stratum.ratio, scores.summary.timestamp)
         name = drawn_stratum(stratum.name, draw.probability / scores.probability)
         name = upstream_stratum(name, scores.probability)
         return draw, DrawTerms(draw.probability, name)
