@@ -21,7 +21,7 @@ from ragmeter.windows.windows import Windows
 from tests.parts.incidents.fakes import rule
 
 START = 1_700_000_000.0
-EXAMPLE = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mtrag.jsonl"
 
 
 def traced(index: int, at: float, *, failed: bool, total: float = 1.0) -> ScoredTrace:
