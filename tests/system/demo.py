@@ -2,7 +2,7 @@
 
     python -m tests.system.demo
 
-writes `status-page.png`, `alert.png`, `trace-page.png` and `segments-page.png` into docs/images.
+writes `status-page.png`, `alert.png` and `trace-page.png` into docs/images.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ def main() -> None:
         picture(page, "status-page", "document.body", 900)
         page.open(urls[1])
         picture(page, "alert", containing("article", "RagGroundingLow"))
-        picture(page, "segments-page", containing("h3", "Where it changed"), 560)
         page.open(urls[2])
         picture(page, "trace-page", "document.body", 800)
 
