@@ -99,8 +99,8 @@ def check(clone: Path, log: Path) -> None:
         wait("/readyz", lambda: fetch("/readyz") is not None, make, end)
         print(f"ready {time.monotonic() - started:.0f} s after `make run`, set-up included")
         # The replay may go on when the agent is ready.
-        metrics = "/metrics with rag_grounding_mean"
-        wait(metrics, lambda: "\nrag_grounding_mean{" in (fetch("/metrics") or ""), make, end)
+        metrics = "/metrics with rag_answered_ratio"
+        wait(metrics, lambda: "\nrag_answered_ratio{" in (fetch("/metrics") or ""), make, end)
         print(f"grounding measured {time.monotonic() - started:.0f} s after `make run`")
         wait("status page with help-desk", lambda: "help-desk" in (fetch("/") or ""), make, end)
         producer = [clone / ".venv/bin/python", clone / "examples/producer.py"]

@@ -227,7 +227,7 @@ class KafkaWay:
         return sum(row.lag for row in self._rows())
 
     def counted(self) -> dict[str, int]:
-        return dict(+by_service(self._worker.get("/metrics")))
+        return dict(+by_service(self._worker.exposition()))
 
     def dead(self) -> list[tuple[bytes, str]]:
         return [

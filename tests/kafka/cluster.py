@@ -111,8 +111,12 @@ class Worker:
         assert self.process.poll() is None, self.log[-3000:]
         return bool(self.get("/readyz"))
 
+    def exposition(self) -> str:
+        """Its numbers and those of every scorer; not of one moment."""
+        return self.get("/metrics") + self.get("/metrics/detail")
+
     def metrics(self) -> dict[str, float]:
-        return samples(self.get("/metrics"))
+        return samples(self.exposition())
 
     def traces(self) -> float:
         """How many are counted, of all services and states."""

@@ -36,7 +36,8 @@ def embedded(folder: Path, lines: list[bytes]) -> dict[str, float]:
     try:
         running.accept(list(zip(items, range(len(items)), strict=True)), "test", written=set())
         running.wait_idle()
-        text = PrometheusExporter(running).render().decode()
+        exporter = PrometheusExporter(running)
+        text = (exporter.render() + exporter.render_detail()).decode()
     finally:
         running.stop(10)
     return quality(samples(text))

@@ -74,7 +74,8 @@ def embedded(folder: Path, spans: Sequence[Span]) -> dict[str, float]:
     try:
         until(lambda: running.assembly.gauges()[0][2] == 0)
         running.wait_idle()
-        text = PrometheusExporter(running).render().decode()
+        exporter = PrometheusExporter(running)
+        text = (exporter.render() + exporter.render_detail()).decode()
     finally:
         running.stop(10)
     return quality(samples(text))

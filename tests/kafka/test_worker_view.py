@@ -60,7 +60,8 @@ def pair() -> dict[int, PartitionState]:
 
 
 def exported(reading: WorkerView) -> dict[str, float]:
-    return samples(PrometheusExporter(reading).render().decode())
+    exporter = PrometheusExporter(reading)
+    return samples((exporter.render() + exporter.render_detail()).decode())
 
 
 def test_each_service_has_the_dedupe_window_of_its_partition(

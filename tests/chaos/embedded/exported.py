@@ -60,7 +60,8 @@ def export(folder: Path, lines: Sequence[bytes], rate: float, **settings: Any) -
         items = [(decode_trace(line, 2**20), number) for number, line in enumerate(lines)]
         running.accept(items, "http", written=set())
         running.wait_idle()
-        return samples(PrometheusExporter(running).render().decode())
+        exporter = PrometheusExporter(running)
+        return samples((exporter.render() + exporter.render_detail()).decode())
     finally:
         running.stop(5)
 

@@ -186,11 +186,16 @@ class Agent:
 
     def metrics(self) -> dict[str, float]:
         """Its export; nothing where it does not answer."""
-        try:
-            reply = self._client.get(f"http://127.0.0.1:{self.page}/metrics")
-        except httpx.HTTPError:
-            return {}
-        return samples(reply.text) if reply.status_code == 200 else {}
+        text = ""
+        for path in ("/metrics", "/metrics/detail"):
+            try:
+                reply = self._client.get(f"http://127.0.0.1:{self.page}{path}")
+            except httpx.HTTPError:
+                return {}
+            if reply.status_code != 200:
+                return {}
+            text += reply.text
+        return samples(text)
 
     def unready(self) -> str:
         """Why it is not ready; empty where it is."""

@@ -135,6 +135,14 @@ def _dead(sent: Sent) -> list[str]:
 # What is exact ------------------------------------------------------------------------------------
 
 
+# What questions say: it may rest on what a judge was drawn for, and its sums are of floats; and
+# incidents, which hang on when rules were evaluated.
+_QUESTION = re.compile(
+    r"rag_(works|answered|grounded|retrieved|cited|complete|cost_per_answer|question|segment"
+    r"|incident)_"
+)
+
+
 def _exactly(name: str) -> bool:
     """Whether a sample hangs on the accepted traces alone."""
     plain, labels = labels_of(name)
@@ -142,6 +150,8 @@ def _exactly(name: str) -> bool:
         return False
     if plain == "ragmeter_results_total":
         return True
+    if "scorer" not in labels and _QUESTION.match(plain) and labels.get("question") != "works":
+        return False
     return (
         plain.startswith("rag_") and "service" in labels and labels.get("window", WINDOW) == WINDOW
     )

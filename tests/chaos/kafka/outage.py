@@ -84,7 +84,7 @@ def _follow(watch: Watch, pool: Pool, server: KafkaServer, done: threading.Event
                 watch.unready.setdefault(name, time.monotonic() - went)
             watch.lines[name] = worker.log.count("\n") - before.get(name, 0)
         if not up and len(watch.unready) == len(workers):
-            pages = [samples(worker.get("/metrics")) for worker in workers.values()]
+            pages = [samples(worker.exposition()) for worker in workers.values()]
             watch.answers += len(pages)
             watch.shown |= {page.get(READY, -1.0) for page in pages}
             traces = [v for p in pages for k, v in p.items() if k.startswith("rag_requests_total")]

@@ -181,11 +181,11 @@ class Pool:
         """How many traces are counted by those that can answer; and services that two workers
         export at the same time, seen at each before and after they were seen at the other."""
         awake = self.awake()
-        first = {name: by_service(worker.get("/metrics")) for name, worker in awake.items()}
+        first = {name: by_service(worker.exposition()) for name, worker in awake.items()}
         counted = sum(sum(found.values()) for found in first.values())
         if len(awake) < 2:
             return counted, []
-        second = {name: by_service(worker.get("/metrics")) for name, worker in awake.items()}
+        second = {name: by_service(worker.exposition()) for name, worker in awake.items()}
         always = {name: first[name].keys() & second[name].keys() for name in awake}
         pairs = itertools.combinations(awake, 2)
         return counted, [

@@ -91,7 +91,8 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
                 numbered = list(zip(batch, range(first, first + len(batch)), strict=True))
                 running.accept(numbered, "chaos", written=set())
                 running.wait_idle()
-            text = PrometheusExporter(running).render().decode()
+            exporter = PrometheusExporter(running)
+            text = (exporter.render() + exporter.render_detail()).decode()
             # one of a key at a time
             received = Received()
             while items := running.outbox.due(2e12, 100):

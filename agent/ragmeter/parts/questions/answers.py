@@ -56,6 +56,8 @@ SOURCE_SECONDS = DAY  # for which a source is kept at least
 
 LABELS_TO_STAND = 30  # from which on the number no longer needs what the model is usually off by
 
+POINTS = 24  # of a chart: each has its interval, which more of them would widen
+
 _UNTOLD = "not enough yet"
 
 
@@ -107,6 +109,11 @@ class AskedService:
     def frozen(self) -> float | None:
         """When the first of its open incidents began."""
         return min((since for _, _, since in self.row.incidents.values()), default=None)
+
+    def source(self, question: QuestionSpec) -> Source | None:
+        """Return the source that was chosen for a question, None before the first choice."""
+        chosen = self.row.sources.get(question.name, ("", 0.0))[0]
+        return next((source for source in question.sources if source == chosen), None)
 
     def stretch(self, window: str, now: float) -> TimeStretch | None:
         """Return what is known of the last part of a window, None if samples were dropped in it."""
@@ -187,11 +194,11 @@ def _levels(
     question: QuestionSpec, service: AskedService, stretches: Mapping[str, TimeStretch], now: float
 ) -> tuple[Level | None, dict[str, Level]]:
     """Return the level of a question, and the same by window for gauges."""
-    source = service.row.sources.get(question.name, ("", 0.0))[0]
-    level = None
-    for kind in question.sources:
-        if kind == source:
-            level = level_by(question, kind, stretches)
+    source = service.source(question)
+    if source is None:
+        # not chosen yet: so that a number does not wait for the next choice
+        source = _choose_source(question, stretches)
+    level = None if source is None else level_by(question, source, stretches)
     if level is None:
         return None, {}
     levels = {}
@@ -419,14 +426,13 @@ def _note(question: QuestionSpec, level: Level | None, movement: Movement | None
 
 
 def history(
-    question: QuestionSpec, service: AskedService, seconds: int, now: float, points: int = 24
+    question: QuestionSpec, source: Source, service: AskedService, *, seconds: int, now: float
 ) -> list[tuple[float, Level]]:
-    """Return (start, level) of up to `points` parts of the last `seconds` that have a level."""
+    """Return (start, level) of up to `POINTS` parts of the last `seconds` that have a level."""
     width = FINE if seconds <= 6 * HOUR else COARSE
-    size = max(1, -(-seconds // (points * width))) * width
+    size = max(1, -(-seconds // (POINTS * width))) * width
     end = (now // size + 1) * size
     found: list[tuple[float, Level]] = []
-    source = service.row.sources.get(question.name, ("", 0.0))[0]
     start = end - -(-seconds // size) * size
     while start < end:
         level = _level_between(
@@ -444,7 +450,12 @@ def history(
 
 
 def _level_between(
-    question: QuestionSpec, source: str, service: AskedService, start: float, end: float, width: int
+    question: QuestionSpec,
+    source: Source,
+    service: AskedService,
+    start: float,
+    end: float,
+    width: int,
 ) -> Level | None:
     if question.name == "fast":
         histogram = service.latency.between(start, end, width)
@@ -464,10 +475,7 @@ def _level_between(
         return None
     samples = list(service.samples.between(service.name, start, end))
     stretch = TimeStretch("1h", samples, service.traffic.between(start, end, width))
-    for kind in question.sources:
-        if kind == source:
-            return _level_in(question, kind, stretch)
-    return None
+    return _level_in(question, source, stretch)
 
 
 def compare(
@@ -479,9 +487,12 @@ def compare(
     cut = at // width * width
     start = (cut - length) // width * width
     end = cut - (cut - at - length) // width * width  # the newest requests are after the change
-    rows = []
+    rows: list[tuple[Answer, Level | None, Level | None]] = []
     for question, answer in zip(QUESTIONS, answers, strict=True):
-        source = service.row.sources.get(question.name, ("", 0.0))[0]
+        source = None if answer.level is None else source_of(answer.level)
+        if source is None:
+            rows.append((answer, None, None))
+            continue
         before = _level_between(
             question=question,
             source=source,

@@ -20,6 +20,7 @@ from ragmeter.parts.questions.answers import (
     choose_sources,
     compare,
     history,
+    source_of,
 )
 from ragmeter.parts.questions.catalogue import BY_NAME, READERS, ScoreReader
 from ragmeter.parts.questions.clusters import find_slot
@@ -52,7 +53,6 @@ _KeptT = TypeVar("_KeptT")
 _TRAFFIC, _SAMPLE, _SERVICE = "traffic", "sample", "service"
 
 _CHOICE_SECONDS = 300  # of event time between two looks at which source a number rests on
-_FRESH_SECONDS = 60  # of event time for which answers are kept: a level of hours moves no faster
 _NEW_TAG_SECONDS = 3600  # a value that a service had within its first hour is no change
 _MAX_SEEN = 200  # segments of a service whose first time is kept
 
@@ -227,7 +227,8 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
     def advance(self, now: float) -> Sequence[Event]:
         """Choose sources where they are due, and drop what is too old."""
         self._now = now
-        if now - self._chosen_at < _CHOICE_SECONDS:
+        # at whole multiples, so that it does not matter at which steps the clock has moved
+        if now // _CHOICE_SECONDS == self._chosen_at // _CHOICE_SECONDS:
             return ()
         self._chosen_at = now
         for traffic in self._traffic.values():
@@ -293,33 +294,33 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         )
 
     def _keep(self, service: str, what: Hashable, make: Callable[[], _KeptT]) -> _KeptT:
-        """Return what is known of a service, made anew where it is older than a minute."""
-        now = self._time
+        """Return what is known of a service, made anew where anything has changed."""
         traffic = self._traffic.get((service, ""))
         version = (
             0 if traffic is None else traffic.version,
             self._samples.versions.get(service, 0),
-            now,
+            self._time,
         )
         kept = self._kept.setdefault(service, {})
         known = kept.get(what)
-        if known is not None:
-            (before, _, at), value = known
-            if known[0] == version or (before and 0 <= now - at < _FRESH_SECONDS):
-                return cast(_KeptT, value)
+        if known is not None and known[0] == version:
+            return cast(_KeptT, known[1])
         found = make()
         kept[what] = (version, found)
         return found
 
     def history(self, service: str, question: str, seconds: int) -> list[tuple[float, Level]]:
         """Return (start in Unix seconds, level) of the parts of a stretch of time that have one."""
-        if service not in self._rows:
-            return []
-        return self._keep(
-            service,
-            ("history", question, seconds),
-            lambda: history(BY_NAME[question], self._service(service), seconds, self._time),
-        )
+        for answer in self.answers(service):
+            if answer.question == question and answer.level is not None:
+                return history(
+                    BY_NAME[question],
+                    source_of(answer.level),
+                    self._service(service),
+                    seconds=seconds,
+                    now=self._time,
+                )
+        return []
 
     def segment_answers(self, service: str) -> Sequence[SegmentAnswer]:
         """Return the questions by segment."""

@@ -8,6 +8,7 @@ back two weeks, for the day, the usual and the past.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,9 +34,12 @@ BINS = 10  # of a cheap score from 0 to 1
 EDGES = tuple(at / BINS for at in range(1, BINS))
 
 _SHARES = len(TRACKED) - 1  # all but the cost, which has no clusters
+_FIRST_INDEXED = TRACKED.index(INDEXED[0])
 
-# Columns of the moments.
-COUNT, WEIGHT, VALUE, SQUARE, WEIGHT_SQUARE = range(5)
+# Shapes, see `RequestSums`.
+_MOMENTS = (len(TRACKED), 5)
+_BINS = (len(INDEXED), BINS, 2)
+_SLOTS = (2, SLOTS, _SHARES, 2)
 
 Numbers = NDArray[np.float64]
 
@@ -99,51 +103,77 @@ class RequestSums:
         strata: Weight of the requests by stratum of a sampled tier.
     """
 
-    __slots__ = ("bins", "moments", "slots", "strata")
+    __slots__ = ("_bins", "_moments", "_slots", "strata")
 
     def __init__(self) -> None:
-        self.moments: Numbers = np.zeros((len(TRACKED), 5))
-        self.bins: Numbers | None = None
-        self.slots: Numbers | None = None
+        # arrays of the standard library: one number of them is changed far faster than of numpy's
+        self._moments = _zeros(_MOMENTS)
+        self._bins: array[float] | None = None
+        self._slots: array[float] | None = None
         self.strata: dict[str, float] = {}
+
+    @property
+    def moments(self) -> Numbers:
+        """A view of the moments."""
+        return np.frombuffer(self._moments).reshape(_MOMENTS)
+
+    @property
+    def bins(self) -> Numbers | None:
+        """A view of the histograms."""
+        return None if self._bins is None else np.frombuffer(self._bins).reshape(_BINS)
+
+    @property
+    def slots(self) -> Numbers | None:
+        """A view of the sums by slot."""
+        return None if self._slots is None else np.frombuffer(self._slots).reshape(_SLOTS)
+
+    def forget_slots(self) -> None:
+        """Drop the sums by slot."""
+        self._slots = None
 
     def add_request(self, request: RequestValues, *, whole: bool) -> None:
         """Add a request; with clusters and a histogram to the sums of the `whole` service."""
         weight = request.weight
-        moments = self.moments
+        squared = weight * weight
+        moments = self._moments
         for place, value in request.values.items():
-            row = moments[place]
-            row[COUNT] += 1
-            row[WEIGHT] += weight
-            row[VALUE] += weight * value
-            row[SQUARE] += weight * value * value
-            row[WEIGHT_SQUARE] += weight * weight
+            at = 5 * place
+            moments[at] += 1
+            moments[at + 1] += weight
+            moments[at + 2] += weight * value
+            moments[at + 3] += weight * value * value
+            moments[at + 4] += squared
         if not whole:
             return
-        if self.bins is None or self.slots is None:
-            self.bins = np.zeros((len(INDEXED), BINS, 2))
-            self.slots = np.zeros((2, SLOTS, _SHARES, 2))
+        if self._bins is None or self._slots is None:
+            self._bins = self._bins or _zeros(_BINS)
+            self._slots = self._slots or _zeros(_SLOTS)
+        bins, slots = self._bins, self._slots
+        cluster = 2 * _SHARES * request.cluster
+        tenant = 2 * _SHARES * (SLOTS + request.tenant)
         for place, value in request.values.items():
             if place >= _SHARES:
                 continue
-            for key, slot in enumerate((request.cluster, request.tenant)):
-                cell = self.slots[key, slot, place]
-                cell[0] += weight
-                cell[1] += weight * value
-            if 2 <= place < _SHARES:
-                cell = self.bins[place - 2, min(BINS - 1, int(value * BINS))]
-                cell[0] += weight
-                cell[1] += weight * value
+            weighted = weight * value
+            for at in (cluster + 2 * place, tenant + 2 * place):
+                slots[at] += weight
+                slots[at + 1] += weighted
+            if place >= _FIRST_INDEXED:
+                at = 2 * (BINS * (place - _FIRST_INDEXED) + min(BINS - 1, int(value * BINS)))
+                bins[at] += weight
+                bins[at + 1] += weighted
         for name in request.strata:
             self.strata[name] = self.strata.get(name, 0.0) + weight
 
     def add(self, other: RequestSums) -> None:
         """Add other sums."""
-        self.moments += other.moments
-        if other.bins is not None:
-            self.bins = other.bins.copy() if self.bins is None else self.bins + other.bins
-        if other.slots is not None:
-            self.slots = other.slots.copy() if self.slots is None else self.slots + other.slots
+        self.moments[:] += other.moments
+        if other._bins is not None:
+            self._bins = self._bins or _zeros(_BINS)
+            np.frombuffer(self._bins)[:] += np.frombuffer(other._bins)
+        if other._slots is not None:
+            self._slots = self._slots or _zeros(_SLOTS)
+            np.frombuffer(self._slots)[:] += np.frombuffer(other._slots)
         for name, weight in other.strata.items():
             self.strata[name] = self.strata.get(name, 0.0) + weight
 
@@ -189,9 +219,9 @@ class RequestSums:
     def dump(self) -> TrafficRow:
         """Return the row of the state."""
         return TrafficRow(
-            _sparse(self.moments),
-            _sparse(self.bins),
-            _sparse(self.slots),
+            _sparse(self._moments),
+            _sparse(self._bins),
+            _sparse(self._slots),
             dict(self.strata),
         )
 
@@ -203,22 +233,26 @@ class RequestSums:
             ValueError: A position lies outside the sums.
         """
         sums = cls()
-        _fill(sums.moments, row.moments)
+        _fill(sums._moments, row.moments)
         if row.bins:
-            sums.bins = np.zeros((len(INDEXED), BINS, 2))
-            _fill(sums.bins, row.bins)
+            sums._bins = _zeros(_BINS)
+            _fill(sums._bins, row.bins)
         if row.slots:
-            sums.slots = np.zeros((2, SLOTS, _SHARES, 2))
-            _fill(sums.slots, row.slots)
+            sums._slots = _zeros(_SLOTS)
+            _fill(sums._slots, row.slots)
         sums.strata = dict(row.strata)
         return sums
 
 
-def _sparse(numbers: Numbers | None) -> list[float]:
+def _zeros(shape: tuple[int, ...]) -> array[float]:
+    return array("d", bytes(8 * math.prod(shape)))
+
+
+def _sparse(numbers: array[float] | None) -> list[float]:
     """Return positions and values that are not 0, in turn."""
     if numbers is None:
         return []
-    flat = numbers.reshape(-1)
+    flat = np.frombuffer(numbers)
     filled = np.flatnonzero(flat)
     pairs = np.empty(2 * len(filled))
     pairs[::2] = filled
@@ -227,9 +261,9 @@ def _sparse(numbers: Numbers | None) -> list[float]:
     return found
 
 
-def _fill(numbers: Numbers, pairs: list[float]) -> None:
+def _fill(numbers: array[float], pairs: list[float]) -> None:
     at = np.array(pairs[::2], dtype=np.int64)
-    flat = numbers.reshape(-1)
+    flat = np.frombuffer(numbers)
     if len(pairs) % 2 or (len(at) and not (at.min() >= 0 and at.max() < len(flat))):
         raise ValueError("the sums of a bucket make no sense")
     flat[at] = pairs[1::2]
@@ -277,7 +311,7 @@ class RequestBuckets:
         for key, sums in self._buckets.items():
             old = key.width == COARSE and (key.number + 1) * COARSE <= now - KEPT_SLOTS
             if old and sums.slots is not None:
-                sums.slots = None
+                sums.forget_slots()
                 self._touched[key] = None
 
     def _is_over(self, key: TrafficKey, now: float) -> bool:
