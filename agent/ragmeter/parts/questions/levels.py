@@ -18,7 +18,7 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.parts.questions.catalogue import QuestionSpec, Source
 from ragmeter.parts.questions.clusters import effective_samples
 from ragmeter.parts.questions.estimator import (
-    LEAST_VALUES,
+    LEAST_GUESSED,
     MODEL_SPREAD,
     draw_to_model,
     narrowest,
@@ -280,7 +280,7 @@ def _regressions(
         return []
     scored = [(sample, one) for sample, one in valued if one.value is not None]
     helped = [(sample, one) for sample, one in scored if one.cheap is not None]
-    if len(helped) < max(LEAST_VALUES, LEAST_WITH_CHEAP * len(scored)):
+    if len(helped) < max(LEAST_GUESSED, LEAST_WITH_CHEAP * len(scored)):
         return []
     weights, means = stretch.sums.histogram(question.name)
     total = float(weights.sum())
@@ -300,7 +300,7 @@ def _regressions(
         )
     both = _rows_with_model(question, source, helped)
     larger = _model_rows(question, stretch)
-    enough = len(both) >= max(LEAST_VALUES, LEAST_WITH_CHEAP * len(scored))
+    enough = len(both) >= max(LEAST_GUESSED, LEAST_WITH_CHEAP * len(scored))
     if source != "model" and total and enough and len(larger) > len(both):
         chances = np.array([1 / chance for *_, chance in larger])
         number = float(chances.sum() ** 2 / (chances**2).sum())
@@ -314,6 +314,8 @@ def _regressions(
                 plain=plain,
                 total=total,
                 second=number if number < 0.99 * total else None,
+                # the model estimates what people say; of passages it gives a mean grade
+                guess=1 if "model" in question.sources else None,
             )
         )
     return [one for one in found if one is not None]
