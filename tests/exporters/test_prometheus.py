@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +16,15 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.prometheus import PrometheusExporter
 
-from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate, everything
+from tests.exporters.fakes import (
+    FakeAgent,
+    FakeWindows,
+    alert,
+    as_agent_view,
+    estimate,
+    everything,
+)
+from tests.parts.questions.samples import HOUR, START, Questions, request, scored
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]
 
@@ -258,3 +266,28 @@ def test_an_open_incident_is_one_series() -> None:
     labels = {"service": "bot", "incident": "GroundingLow", "severity": "page"}
     assert at(found, "rag_incident_open", **labels) == 1
     assert sum(name == "rag_incident_open" for name, _ in found) == 1
+
+
+def test_a_service_with_many_versions_has_at_most_150_samples() -> None:
+    """By the default segments, with a score of the model for each request."""
+    questions = Questions()
+    for number in range(600):
+        tags = {
+            "model": f"m-{number % 6}",
+            "prompt_version": f"p-{number % 5}",
+            "index_version": f"i-{number % 7}",
+        }
+        results = [scored("grounding", float(number % 3 > 0), "mini")]
+        at = START + number * HOUR / 100
+        questions.apply([request(number, at, tags=tags, results=results)])
+    questions.answers()
+    agent = FakeAgent(
+        fake=cast(FakeWindows, questions.aggregator.windows),
+        segments=questions.settings.segments,
+        counters=questions.aggregator.counters,
+        measured=list(questions.aggregator.parts.samples()),
+    )
+    text = PrometheusExporter(as_agent_view(agent), registry=CollectorRegistry()).render().decode()
+    found = [line for line in text.splitlines() if 'service="bot"' in line]
+    assert sum(line.startswith("rag_segment_ratio") for line in found) >= 3 * 3 * 2
+    assert 80 < len(found) <= 150

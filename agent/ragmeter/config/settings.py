@@ -112,7 +112,7 @@ class Settings(SettingsSection, BaseSettings):
         ["5m", "1h", "24h"], min_length=1, description="rolling windows, 60s to 90d"
     )
     segments: NameList = Field(
-        [],
+        ["model", "prompt_version", "index_version"],
         description=(
             "tags that windows are also kept for; `model`, `prompt_version` and `answerable` "
             "count as tags"

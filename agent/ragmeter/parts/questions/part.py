@@ -55,6 +55,7 @@ _TRAFFIC, _SAMPLE, _SERVICE = "traffic", "sample", "service"
 _CHOICE_SECONDS = 300  # of event time between two looks at which source a number rests on
 _NEW_TAG_SECONDS = 3600  # a value that a service had within its first hour is no change
 _MAX_SEEN = 200  # segments of a service whose first time is kept
+_SHOWN_VALUES = 3  # of a tag, for which a service has gauges
 
 # What a rule's metric tells of; the others are in `READERS`.
 _QUESTION_OF = {
@@ -371,8 +372,10 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         for service in sorted(self._rows):
             for answer in self.answers(service):
                 yield from _gauges(service, answer)
-            for one in self.segment_answers(service):
-                if BY_NAME[one.question].unit == "share":
+            by_segment = self.segment_answers(service)
+            shown = _busiest(by_segment)
+            for one in by_segment:
+                if one.segment in shown and BY_NAME[one.question].unit == "share":
                     tag, _, value = one.segment.partition("=")
                     labels = (
                         ("service", service),
@@ -453,6 +456,16 @@ def _read(score: Score, reader: ScoreReader, version: str) -> Valuation:
         cheap=cheap,
         version=version,
     )
+
+
+def _busiest(answers: Iterable[SegmentAnswer]) -> set[str]:
+    """Return the segments of the values of each tag with most requests."""
+    by_tag: dict[str, list[tuple[int, str]]] = {}
+    for one in answers:
+        if one.question == "works":
+            tag = one.segment.partition("=")[0]
+            by_tag.setdefault(tag, []).append((-one.level.samples, one.segment))
+    return {segment for found in by_tag.values() for _, segment in sorted(found)[:_SHOWN_VALUES]}
 
 
 def _gauges(service: str, answer: Answer) -> Iterator[GaugeSample]:
