@@ -18,7 +18,7 @@ SITE = "https://help.example.com/"
             "severity": "warning",
             "statistic": "upper",
             "op": "<",
-            "threshold": {"conservative": 0.7, "balanced": 0.5, "lenient": 0.3},
+            "threshold": {"sensitive": 0.7, "balanced": 0.5, "quiet": 0.3},
             "window": "1h",
             "for": "10m",
             "min_samples": 50,

@@ -31,9 +31,9 @@ def test_durations_become_seconds_and_defaults_hold() -> None:
     assert (rule.scorer, rule.statistic, rule.services) == ("builtin", "value", ("*",))
 
 
-@pytest.mark.parametrize(("profile", "threshold"), [("conservative", 1), ("lenient", 3)])
+@pytest.mark.parametrize(("profile", "threshold"), [("sensitive", 1), ("quiet", 3)])
 def test_the_profile_chooses_the_threshold(profile: str, threshold: float) -> None:
-    levels = {"conservative": 1, "balanced": 2, "lenient": 3}
+    levels = {"sensitive": 1, "balanced": 2, "quiet": 3}
     (rule,) = parse({"threshold": levels}, profile=profile)
     assert rule.threshold == threshold
 
@@ -46,7 +46,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"threshold": "5%"}, ["threshold", "'5%'", "finite number"]),
     ({"threshold": True}, ["threshold", "True"]),
     ({"threshold": float("nan")}, ["threshold", "nan"]),
-    ({"threshold": {"balanced": 1}}, ["threshold", "conservative, balanced, lenient"]),
+    ({"threshold": {"balanced": 1}}, ["threshold", "sensitive, balanced, quiet"]),
     ({"window": "5"}, ["window", "'5'", "5m"]),
     ({"window": 300}, ["window", "300"]),
     ({"for": "2 minutes"}, ["for", "'2 minutes'", "30s"]),
@@ -127,7 +127,7 @@ def test_names_that_do_not_exist_here_are_refused() -> None:
 
 
 def test_an_unknown_profile_is_refused() -> None:
-    with pytest.raises(RuleError, match="'strict' is not known; allowed: conservative"):
+    with pytest.raises(RuleError, match="'strict' is not known; allowed: sensitive"):
         parse({}, profile="strict")
 
 
@@ -196,13 +196,13 @@ def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
     assert {"relevance", "grounding", "answered", "citation_precision"} <= watched
 
 
-def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
+def test_default_profiles_are_ordered_from_sensitive_to_quiet() -> None:
     by_profile = [load_rules(profile=profile) for profile in RULE_PROFILES]
-    for strict, balanced, lenient in zip(*by_profile, strict=True):
-        if strict.op == ">":
-            assert strict.threshold < balanced.threshold < lenient.threshold
+    for sensitive, balanced, quiet in zip(*by_profile, strict=True):
+        if sensitive.op == ">":
+            assert sensitive.threshold < balanced.threshold < quiet.threshold
         else:
-            assert strict.threshold > balanced.threshold > lenient.threshold
+            assert sensitive.threshold > balanced.threshold > quiet.threshold
 
 
 def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:

@@ -31,7 +31,7 @@ from ragmeter.core.files import load_of_parts, load_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
-RuleProfile = Literal["conservative", "balanced", "lenient"]
+RuleProfile = Literal["sensitive", "balanced", "quiet"]
 # From the strictest (alerts on small trouble) to the one that tolerates most.
 RULE_PROFILES: tuple[RuleProfile, ...] = get_args(RuleProfile)
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 GateOption = Annotated[
     str | None,
     typer.Option(
-        help="Exit with 1 unless the required thresholds hold: a profile (conservative, balanced,"
-        " lenient) or a rules file."
+        help="Exit with 1 unless the required thresholds hold: a profile (sensitive, balanced,"
+        " quiet) or a rules file."
     ),
 ]
 JunitOption = Annotated[

@@ -21,7 +21,7 @@ RUNBOOK_PATH = "/runbooks"  # of the agent's copy of docs/runbooks, on the metri
 class AlertSettings(SettingsSection):
     """Alert rules and receivers of notifications."""
 
-    profile: Literal["conservative", "balanced", "lenient"] = Field(
+    profile: Literal["sensitive", "balanced", "quiet"] = Field(
         "balanced", description="which thresholds of the rules hold"
     )
     rules: Path | None = Field(

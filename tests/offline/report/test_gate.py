@@ -104,8 +104,8 @@ def test_a_profile_checks_what_the_file_measures_and_names_the_rest() -> None:
     assert [check.rule for check in result.checks] == ["RagFaithfulnessLow"]
     assert not result.passed
     assert "RagGroundednessLow" in result.unused
-    assert check_gate(load_gate("lenient"), column([0.84] * 100)).passed
-    assert not check_gate(load_gate("conservative"), column([0.84] * 100)).passed
+    assert check_gate(load_gate("quiet"), column([0.84] * 100)).passed
+    assert not check_gate(load_gate("sensitive"), column([0.84] * 100)).passed
     assert not check_gate(load_gate("balanced"), column([0.5], "claims")).passed
 
 
@@ -244,5 +244,5 @@ def test_a_rule_on_the_reference_checks_what_it_leaves_to_the_judge(
 
 
 def test_a_mistyped_profile_is_told_which_there_are() -> None:
-    with pytest.raises(RuleError, match=r"balenced: neither a profile \(conservative, balanced"):
+    with pytest.raises(RuleError, match=r"balenced: neither a profile \(sensitive, balanced"):
         load_gate("balenced")
