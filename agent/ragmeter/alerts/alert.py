@@ -250,7 +250,7 @@ def render_summary(alert: Alert, template: str = "") -> str:
         if alert.reason:
             text += f" ({alert.reason})"
     elif alert.no_data:
-        text += " (no data now: the value is the last known one)"
+        text += " (no traffic now: the last known value)"
     return clean_text(text, _MAX_TEXT)
 
 

@@ -359,17 +359,14 @@ async def _wait_until_idle(
     elif left:  # live traffic: there is always some
         say(f"{name}: counted; {left}, those of live traffic among them")
     elif before and not done:
-        say(f"{name}: none waits any more")
+        say(f"{name}: all scored")
 
 
 def _pending_text(agent: EmbeddedAgent) -> str:
     """Return how many traces wait for the slow tiers, in words; empty if none does."""
     pending = agent.health().pending
-    return " and ".join(
-        f"{number:,} {'trace waits' if number == 1 else 'traces wait'} for the {tier}"
-        for tier, number in pending.items()
-        if number
-    )
+    waiting = ", ".join(f"{number:,} ({tier})" for tier, number in pending.items() if number)
+    return f"scoring: {waiting} left" if waiting else ""
 
 
 def _import_summary(done: ImportResult, settings: Settings) -> str:

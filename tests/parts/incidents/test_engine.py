@@ -173,7 +173,7 @@ def test_no_data_is_told_in_the_summary() -> None:
     (held,) = engine.alerts()
     assert held.no_data
     assert held.value == 0.2
-    assert "no data now" in held.summary
+    assert "no traffic now" in held.summary
     (resolved,) = engine.evaluate(windows, 120.0)
     assert resolved.reason == "no data, so not known to be over"
     assert resolved.summary.endswith("(no data, so not known to be over)")

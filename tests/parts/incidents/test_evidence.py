@@ -83,7 +83,7 @@ def test_a_threshold_says_what_it_was_before_and_where_it_moved(bad: str, restar
     (alert,) = moved
     assert alert.baseline == pytest.approx(0.02, abs=0.002)
     assert alert.top_segment == bad
-    assert f"{bad} moved unlike the rest, 0" in alert.top_segment_words
+    assert f"{bad} changed more than the others, 0" in alert.top_segment_words
     assert len(set(alert.worst)) == 5
     assert alert.fingerprint == ""
     assert alert.since == pytest.approx(BASE + 2 * HOUR + 60, abs=61)

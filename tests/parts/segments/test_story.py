@@ -58,8 +58,8 @@ def test_a_segment_that_fell_is_named_with_the_split() -> None:
     )
     assert found == Explanation(
         "task=b",
-        "task=b moved unlike the rest, 0.9 to 0.5; of the change of -0.20, -0.20 is within segments"
-        " of task and +0.00 shift of shares",
+        "task=b changed more than the others, 0.9 to 0.5; of the change of -0.20, -0.20 is"
+        " within segments of task and +0.00 shift of shares",
     )
 
 
@@ -70,7 +70,7 @@ def test_both_at_once_are_both_said() -> None:
     )
     assert found.segment == "task=c"
     assert "task=b went from 44 % to 75 % of the traffic" in found.text
-    assert "task=c moved unlike the rest, 0.9 to 0.4" in found.text
+    assert "task=c changed more than the others, 0.9 to 0.4" in found.text
 
 
 @pytest.mark.parametrize("few", [0, 8])

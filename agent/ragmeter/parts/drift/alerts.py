@@ -212,10 +212,12 @@ def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: fl
     }
     least = "at least " if alarm.since_at_least else ""
     early = f" ({alarm.provisional}: the rhythm is not known yet)" if alarm.provisional else ""
+    if alarm.provisional == "first day":
+        early = " (less than a day of history)"
     clauses = (
         f"{clean_text(alarm.service)}: {alarm.describe()} (95 % interval "
         f"{format_number(alarm.after_lower)} to {format_number(alarm.after_upper)} on "
-        f"{alert.samples} samples, level since the change, chosen after the fact), "
+        f"{alert.samples} samples), "
         f"{least}{_format_span(alarm.at - alarm.since)} before the alarm",
         story.cause,
         story.segments.text,

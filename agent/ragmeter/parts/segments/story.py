@@ -112,7 +112,7 @@ def _describe_change(
     if moved:
         tag, row = min(moved, key=lambda one: (_p(one[1]), -abs(one[1].rate)))
         before, now = (side.value if side else 0.0 for side in (row.before, row.now))
-        sentences.append(f"{row.segment} moved unlike the rest, {before:.3g} to {now:.3g}")
+        sentences.append(f"{row.segment} changed more than the others, {before:.3g} to {now:.3g}")
         bad.append((abs(row.rate), row.segment))
     if shifted:
         tag = max((tag for tag, _ in shifted), key=lambda one: abs(one.mix))
