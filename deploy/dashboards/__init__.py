@@ -1,7 +1,7 @@
-"""The Grafana dashboard, as code; `python -m deploy.dashboards` writes its file in the chart.
+"""The two Grafana dashboards, as code; `python -m deploy.dashboards` writes them into the chart.
 
-Types and builders are Grafana's own (grafana-foundation-sdk). Thresholds are those of the alert
-rules, metrics those of `ragmeter.metrics.registry`: what changes there changes here.
+Types and builders are Grafana's own (grafana-foundation-sdk). They need `/metrics` alone, not
+`/metrics/detail`.
 """
 
 from __future__ import annotations

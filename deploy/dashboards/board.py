@@ -6,35 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grafana_foundation_sdk.builders.dashboard import AnnotationQuery
+
 from deploy.dashboards.panels import Panel
 
-__all__ = ["Board", "Row"]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Panels from left to right, 24 wide.
-
-    Args:
-        title: The title; without one the panels go on with the row before.
-        panels: The panels.
-        repeat: The variable each of whose values gets such a row.
-        empty: What panels without data say: what they need, and the setting.
-    """
-
-    title: str
-    panels: Sequence[Panel]
-    repeat: str = ""
-    empty: str = ""
+__all__ = ["Board"]
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard."""
+    """A dashboard.
+
+    Args:
+        name: The name of its file, and the end of its identifier.
+        title: What Grafana lists.
+        text: What it is for.
+        variables: What is chosen at the top.
+        panels: The panels from left to right, 24 wide.
+        annotations: What is marked over every chart.
+        since: The range that it opens with.
+    """
 
     name: str
     title: str
     text: str
     variables: Sequence[Any]
-    rows: Sequence[Row]
-    since: str = "now-6h"
+    panels: Sequence[Panel]
+    annotations: Sequence[AnnotationQuery]
+    since: str = "now-24h"

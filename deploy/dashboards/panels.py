@@ -31,14 +31,19 @@ __all__ = [
     "fixed",
     "lines",
     "link",
+    "mark",
     "number",
     "on_page",
+    "tile",
 ]
 
 Panel = timeseries.Panel | stat.Panel | table.Panel
 _Any = TypeVar("_Any", timeseries.Panel, stat.Panel, table.Panel)
 NO_LINES = Lines()
 NONE = "transparent"
+
+STANDS = {"plain": "text", "kept": "green", "missed": "red"}
+"""How a number stands to its goal, and the colour of it."""
 
 
 def link(title: str, url: str) -> builders.DashboardLink:
@@ -68,12 +73,18 @@ def lines(
     top: float | None = None,
     decimals: int | None = None,
     exemplars: bool = False,
+    fitted: bool = False,
     links: Sequence[builders.DashboardLink] = (),
     colours: Mapping[str, str] | None = None,
 ) -> timeseries.Panel:
-    """Lines over time, from expressions by their legend; `limits` are drawn as dashed lines."""
+    """Lines over time, from expressions by their legend; `limits` are drawn as dashed lines.
+
+    The axis holds 0, unless it is `fitted` to the lines.
+    """
     panel = _common(timeseries.Panel(), title, text, unit, size, limits, alerts)
-    panel.line_width(1).fill_opacity(35 if stacked else 0).axis_soft_min(0)
+    panel.line_width(1).fill_opacity(35 if stacked else 0)
+    if not fitted:
+        panel.axis_soft_min(0)
     panel.show_points(common.VisibilityMode.AUTO).span_nulls(False)
     tooltip = look.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI)
     panel.tooltip(tooltip.sort(common.SortOrder.DESCENDING))
@@ -124,6 +135,36 @@ def number(
         panel.decimals(decimals)
     query = prometheus.Dataquery().expr(expr).legend_format("__auto")
     return panel.with_target((query.range() if sparkline else query.instant()).ref_id("A"))
+
+
+def tile(
+    title: str,
+    text: str,
+    queries: Mapping[str, str],
+    *,
+    unit: str,
+    size: tuple[int, int],
+    decimals: int,
+) -> stat.Panel:
+    """The number of a question, from queries by what they say of it: `missed` is red, `kept` green,
+    `plain` has its window below it; any other name stands there itself."""
+    panel = _common(stat.Panel(), title, text, unit, size, NO_LINES, ())
+    panel.graph_mode(common.BigValueGraphMode.NONE).color_mode(common.BigValueColorMode.VALUE)
+    panel.reduce_options(look.ReduceDataOptions().calcs(["lastNotNull"]))
+    panel.text_mode(common.BigValueTextMode.VALUE_AND_NAME).decimals(decimals)
+    panel.data_links([on_page()])
+    for place, (name, expr) in enumerate(queries.items()):
+        legend = "{{window}}" if name in STANDS else name
+        query = prometheus.Dataquery().expr(expr).legend_format(legend).instant()
+        panel.with_target(query.ref_id(_ref(place)))
+        panel.override_by_query(_ref(place), [fixed(STANDS.get(name, "text"))])
+    return panel
+
+
+def mark(name: str, colour: str, expr: str) -> builders.AnnotationQuery:
+    """A vertical line over every chart, where something is."""
+    found = builders.AnnotationQuery().name(name).datasource(DATASOURCE).enable(True)
+    return found.icon_color(colour).expr(expr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from ragmeter.alerts.rule_sets import runbook_pages
 from ragmeter.alerts.rules import AlertRule, load_rules
-from ragmeter.core.metric_specs import base_name
 from ragmeter_exporters.rules.health_rules import HEALTH_RULES
 
-__all__ = ["Line", "Lines", "latency", "metric", "pages"]
+__all__ = ["Line", "Lines", "latency", "pages"]
 
 COLOURS = {"warning": "orange", "critical": "red"}
 _RULES = load_rules()
@@ -48,13 +47,6 @@ class Lines:
         if below:
             found.append((below[-1].value, ""))
         return found + [(one.value, one.colour) for one in above]
-
-
-def metric(name: str) -> Lines:
-    """Of the rules on a metric, whatever their window."""
-    return _lines(
-        rule for rule in _RULES if rule.metric is not None and base_name(rule.metric) == name
-    )
 
 
 def latency(stage: str, quantile: float) -> Lines:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.models.dashboard import (
     DataSourceRef,
@@ -14,7 +16,7 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
 from deploy.dashboards.promql import target
 
-__all__ = ["DATASOURCE", "PAGE", "agents", "places", "scorer", "service", "window"]
+__all__ = ["DATASOURCE", "PAGE", "agents", "places", "question", "service"]
 
 DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 PAGE = "http://127.0.0.1:9464"
@@ -45,23 +47,22 @@ def agents() -> list[builders.DatasourceVariable | Variable]:
 
 def service() -> Variable:
     # not rag_requests_total, which is there for a service that was never heard of
-    seen = target("rag_error_effective_samples")
-    found = _query("service", "Service", f"label_values({seen}, service)", many=True)
-    return found.regex(NO_PROBES)
+    seen = target("rag_question_events_total")
+    return _query("service", "Service", f"label_values({seen}, service)").regex(NO_PROBES)
 
 
-def window() -> Variable:
-    """The rolling windows that the agents keep; an hour is what most rules look at."""
-    found = _query(
-        "window", "Window", f"label_values({target('rag_error_effective_samples')}, window)"
+def question(names: Sequence[str]) -> builders.CustomVariable:
+    """Which question the charts are about."""
+    first = "grounded"
+    options = [VariableOption(name == first, name, name) for name in names]
+    return (
+        builders.CustomVariable("question")
+        .label("Question")
+        .description("The question that the charts are about")
+        .values(",".join(names))
+        .options(options)
+        .current(VariableOption(True, first, first))
     )
-    return found.current(VariableOption(True, "1h", "1h"))
-
-
-def scorer() -> Variable:
-    """Who measured: scores of two scorers are never one number."""
-    gauges = target("", '__name__=~"rag_.+_effective_samples"')
-    return _query("scorer", "Scorer", f"label_values({gauges}, scorer)", many=True)
 
 
 def places() -> list[builders.TextBoxVariable]:
@@ -88,7 +89,7 @@ def _query(name: str, label: str, query: str, many: bool = False) -> Variable:
         .query(query)
         # with the range: a service that was there then is in the list
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.NATURAL_ASC if name == "window" else VariableSort.ALPHABETICAL_ASC)
+        .sort(VariableSort.ALPHABETICAL_ASC)
     )
     if many:
         found = found.multi(True).include_all(True).all_value(EACH)

@@ -74,6 +74,8 @@ def choose(
         if variable["type"] == "query":
             options[name] = _options(client, fill(variable["query"], values), variable)
             values[name] = _current(variable, options[name])
+        elif variable["type"] == "custom":
+            values[name] = variable["current"]["value"]
         elif variable["type"] == "textbox":
             values[name] = variable["query"]
     return values, options

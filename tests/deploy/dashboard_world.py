@@ -11,7 +11,7 @@ import random
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -93,6 +93,14 @@ def sample(seed: int = 0) -> Iterator[dict[str, Any]]:
             }
 
 
+def _past(traces: Iterator[dict[str, Any]], number: int) -> Iterator[dict[str, Any]]:
+    """Traces of the two days before, so that the last hour has a usual."""
+    now, days = datetime.now(UTC), timedelta(days=2)
+    for place in range(number):
+        at = now - days + place * days / number
+        yield next(traces) | {"timestamp": at.isoformat(timespec="milliseconds")}
+
+
 def _cited(trace: dict[str, Any], rng: random.Random) -> str:
     """Most answers cite; one in fifty a passage that is not there."""
     answer, passages = str(trace.get("answer") or ""), len(trace.get("passages") or [])
@@ -106,6 +114,7 @@ def settings(folder: Path, judge: str, ports: tuple[int, int]) -> Path:
     """Everything on that the dashboard shows."""
     tree = {
         "segments": ["model"],
+        "goals": {"grounded": 0.85, "answered": 0.9, "fast": 8},
         "http": {"otlp_port": ports[0], "metrics_port": ports[1]},
         "state": {"path": str(folder / "s.sqlite")},
         "judge": {
@@ -125,14 +134,14 @@ def settings(folder: Path, judge: str, ports: tuple[int, int]) -> Path:
 
 @contextmanager
 def watched(folder: Path, *, interval: int = 2) -> Iterator[World]:
-    """An agent that replays poison and 60 traces and is ready for more; Prometheus scrapes it."""
+    """An agent with two days of traces and some poison, ready for more; Prometheus scrapes it."""
     with ExitStack() as stack:
         judge = stack.enter_context(stub_judge(0.02))
         ports = (free_port(), free_port())
         config = settings(folder, judge.base_url, ports)
         first = folder / "first.jsonl"
         traces = sample(seed=1)
-        lines = [json.dumps(next(traces)) for _ in range(60)]
+        lines = [json.dumps(trace) for trace in _past(traces, 240)]
         first.write_text("\n".join([*lines, "no json", '{"service": "x"}']) + "\n")
         agent = start(folder, "run", "--config", config, "--replay", first)
         stack.callback(agent.wait, 20)

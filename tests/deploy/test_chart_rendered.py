@@ -264,14 +264,14 @@ def test_dashboard_is_not_taken_for_a_template(tmp_path: Path) -> None:
     folder = chart / "files" / "dashboards"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "overview.json").write_text(json.dumps(board, indent=2) + "\n")
+    (folder / "service.json").write_text(json.dumps(board, indent=2) + "\n")
     values = {"dashboards": {"enabled": True, "namespace": "grafana"}}
     objects = render(values, chart=chart)
     (found,) = [item for item in objects if item["metadata"]["namespace"] == "grafana"]
-    assert found["metadata"]["name"] == "demo-ragmeter-dashboard-overview"
+    assert found["metadata"]["name"] == "demo-ragmeter-dashboard-service"
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert {name: json.loads(text) for name, text in found["data"].items()} == {
-        "overview.json": board
+        "service.json": board
     }
     assert wrong(objects, NEWEST) == []
 

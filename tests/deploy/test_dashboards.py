@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from ragmeter.alerts.rule_sets import runbook_pages
-from ragmeter.alerts.rules import load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.metrics.registry import metric_specs
-from ragmeter_exporters.families import all_families
+from ragmeter_exporters.families import LATENCY, all_families, quality_families
 
 from deploy.dashboards import thresholds
 from deploy.dashboards.__main__ import main
@@ -25,9 +24,20 @@ BOARDS = boards()
 DATASOURCE = ROOT / "deploy/compose/grafana/provisioning/datasources/prometheus.yaml"
 
 
+QUESTIONS = ("works", "answered", "grounded", "retrieved", "cited", "complete")
+
+
 def names(expr: str) -> set[str]:
-    """The metrics of a query, but for those that a matcher of `__name__` picks."""
-    return set(re.findall(r"\b(?:rag|ragmeter|process)_\w+", re.sub(r'"[^"]*"', "", expr)))
+    """The metrics of a query, also those that a matcher of `__name__` picks, for each question."""
+    plain = set(re.findall(r"\b(?:rag|ragmeter|process)_\w+", re.sub(r'"[^"]*"', "", expr)))
+    for pattern in re.findall(r'__name__=~?"([^"]+)"', expr):
+        found = re.fullmatch(r"rag_(\$question|\(\?:([a-z|]+)\))_(\w+)", pattern)
+        assert found is not None, pattern
+        # nothing that sees every request knows of complete answers
+        moving = QUESTIONS[:-1] if found[3].startswith("change_") else QUESTIONS
+        asked = found[2].split("|") if found[2] else moving
+        plain |= {f"rag_{question}_{found[3]}" for question in asked}
+    return plain
 
 
 def each() -> list[tuple[str, dict[str, Any]]]:
@@ -47,14 +57,14 @@ def test_check_names_what_is_not_in_step(
     monkeypatch.setattr("deploy.dashboards.__main__.DASHBOARDS", tmp_path)
     assert main([]) == 0
     assert main(["--check"]) == 0
-    (tmp_path / "overview.json").write_text("{}")
+    (tmp_path / "service.json").write_text("{}")
     (tmp_path / "old.json").write_text("{}")
     capsys.readouterr()
     assert main(["--check"]) == 1
     assert sorted(capsys.readouterr().out.split("\n")) == [
         "",
         "old.json is not in step",
-        "overview.json is not in step",
+        "service.json is not in step",
     ]
     assert main([]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in made}
@@ -88,24 +98,62 @@ def test_every_panel_says_what_its_number_is() -> None:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
 
 
+def test_two_boards_and_few_panels() -> None:
+    assert set(BOARDS) == {"service", "itself"}
+    assert len(list(panels(BOARDS["service"]))) <= 14
+    titles = [panel["title"] for panel in panels(BOARDS["service"]) if panel["type"] == "stat"]
+    assert titles == [
+        *("Works", "Fast", "Answered", "Grounded", "Retrieved", "Cited", "Complete", "Cost"),
+    ]
+
+
 def test_no_estimate_without_its_interval() -> None:
-    """Nor without samples: the table of now has them."""
-    gauges = {spec.gauge for spec in metric_specs().values()}
-    seen = set()
+    """A chart has its band; the colour of a tile is that of the upper end."""
+    seen = 0
     for name, panel in each():
         found = {one for target in panel["targets"] for one in names(target["expr"])}
-        for gauge in gauges & found:
-            stem = gauge.rsplit("_", 1)[0]
-            assert {f"{stem}_ci_lower", f"{stem}_ci_upper"} <= found, (name, panel["title"])
-            seen.add(gauge)
-        if "rag_latency_quantile_seconds" in found:
-            ends = {f"rag_latency_quantile_ci_{end}_seconds" for end in ("lower", "upper")}
-            assert ends <= found, (name, panel["title"])
-    assert seen
-    tables = [panel for _, panel in each() if "__name__=~" in str(panel["targets"])]
-    (table,) = tables
-    columns = table["transformations"][1]["options"]["renameByName"].values()
-    assert {"Estimate", "95 % from", "to", "Samples"} <= set(columns)
+        for question in QUESTIONS:
+            if panel["type"] == "timeseries" and f"rag_{question}_ratio" in found:
+                ends = {f"rag_{question}_{end}_ratio" for end in ("lower", "upper")}
+                assert ends <= found, (name, panel["title"])
+                seen += 1
+            if f"rag_{question}_change_points" in found:
+                ends = {f"rag_{question}_change_{end}_points" for end in ("lower", "upper")}
+                assert ends <= found, (name, panel["title"])
+                seen += 1
+            if panel["title"] == question.capitalize():
+                assert found == {
+                    f"rag_{question}_ratio",
+                    f"rag_{question}_upper_ratio",
+                    f"rag_{question}_goal_ratio",
+                    "rag_question_source_info",
+                }
+                seen += 1
+    assert seen == 3 * len(QUESTIONS) - 1  # of complete answers there is no movement
+
+
+def test_tiles_are_red_where_the_goal_is_missed() -> None:
+    tiles = [panel for panel in panels(BOARDS["service"]) if panel["type"] == "stat"]
+    for panel in tiles[:-1]:
+        colours = {
+            one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"]
+            for one in panel["fieldConfig"]["overrides"]
+        }
+        assert colours == {"A": "text", "B": "green", "C": "red"}
+        assert all(one["instant"] for one in panel["targets"])
+        assert panel["fieldConfig"]["defaults"]["noValue"] == "not enough yet"
+
+
+def test_nothing_needs_the_details() -> None:
+    detail = {family.name for spec in metric_specs().values() for family in quality_families(spec)}
+    detail |= {family.name for family in LATENCY[:3]}
+    own = {f"rag_{question}_ratio" for question in QUESTIONS}
+    for name, board in BOARDS.items():
+        for query in queries(name, board):
+            found = names(query.expr) - own
+            assert not found & detail, (query.panel, found & detail)
+            # a detail of the same name is by scorer, and would have no window of a question
+            assert "scorer=" not in query.expr
 
 
 def test_bands_are_filled_between_their_ends() -> None:
@@ -115,13 +163,15 @@ def test_bands_are_filled_between_their_ends() -> None:
             one["matcher"]["options"]: {each_["id"]: each_["value"] for each_ in one["properties"]}
             for one in panel["fieldConfig"]["overrides"]
         }
+        legends = [target.get("legendFormat") for target in panel["targets"]]
         for name, own in overrides.items():
             if "custom.fillBelowTo" in own:
                 bands += 1
-                stem = name.removesuffix(" upper")
-                assert own["custom.fillBelowTo"] == f"{stem} lower"
-                assert {stem, f"{stem} lower"} <= set(overrides)
-    assert bands > 15
+                assert name == "upper"
+                assert own["custom.fillBelowTo"] == "lower"
+                assert {"upper", "lower"} <= set(overrides)
+                assert {"upper", "lower"} <= set(legends)
+    assert bands == 2
 
 
 def test_every_name_is_exported() -> None:
@@ -145,16 +195,6 @@ def test_links_lead_to_runbooks_that_there_are() -> None:
 
 
 def test_lines_lie_where_the_rules_fire() -> None:
-    (grounding,) = [rule for rule in load_rules() if rule.name == "RagGroundingLow"]
-    for _, panel in each():
-        if panel["title"].startswith("Grounding"):
-            steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
-            assert steps == [
-                {"color": "orange", "value": None},
-                {"color": "transparent", "value": grounding.threshold},
-            ]
-    found = thresholds.metric("error").steps()
-    assert found == [(None, ""), (0.01, "orange"), (0.05, "red")]
     assert thresholds.latency("total", 0.95).steps() == [(None, ""), (10, "orange"), (30, "red")]
     for _, panel in each():
         values = [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
@@ -176,8 +216,10 @@ def test_every_runbook_in_the_description_has_its_link() -> None:
 @pytest.mark.parametrize("name", BOARDS)
 def test_variables(name: str) -> None:
     variables = {one["name"]: one for one in BOARDS[name]["templating"]["list"]}
-    chosen = {"service", "window", "scorer"}
+    chosen = {"service", "question"} if name == "service" else set()
     assert set(variables) == {"datasource", "job", "instance", "page", "runbooks", *chosen}
+    if chosen:
+        assert [one["value"] for one in variables["question"]["options"]] == list(QUESTIONS)
     text = str(BOARDS[name]["panels"]) + str(BOARDS[name]["links"])
     for variable in set(variables) - {"datasource", "job", "instance"}:
         assert f"${variable}" in text or f"${{{variable}" in text, variable

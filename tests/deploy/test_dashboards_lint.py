@@ -31,13 +31,13 @@ def test_nothing_to_find(path: Path) -> None:
     [
         ('instance=~\\"$instance\\"', 'instance=\\"a\\"', "instance matcher"),
         ("[$__rate_interval]", "[5m]", "should use $__rate_interval"),
-        ('"unit": "reqps"', '"unit": "furlongs"', "invalid units"),
+        ('"unit": "percentunit"', '"unit": "furlongs"', "invalid units"),
     ],
 )
 def test_it_would_find(what: str, instead: str, found: str, tmp_path: Path) -> None:
-    text = (DASHBOARDS / "overview.json").read_text()
+    text = (DASHBOARDS / "service.json").read_text()
     assert what in text
-    path = tmp_path / "overview.json"
+    path = tmp_path / "service.json"
     path.write_text(text.replace(what, instead))
     json.loads(path.read_text())
     done = lint(path)

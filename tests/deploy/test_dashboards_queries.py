@@ -22,8 +22,19 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 BOARDS = boards()
 INTERVAL = 2  # seconds between scrapes
 
-# No rule fires on a sound agent within seconds.
-MAY_BE_EMPTY = frozenset(("Alerts that fire", "annotation Alerts"))
+# On a sound agent no rule fires within seconds, and nothing changes.
+MAY_BE_EMPTY = frozenset(
+    (
+        "Incidents",
+        "annotation Alerts",
+        "annotation Incidents",
+        "annotation New model, prompt or index",
+        "annotation Number from another source",
+    )
+)
+TILES = frozenset(
+    ("Works", "Fast", "Answered", "Grounded", "Retrieved", "Cited", "Complete", "Cost")
+)
 
 
 def comes(world: World, traces: Iterator[dict[str, Any]], query: str) -> bool:
@@ -45,7 +56,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             found.send(sent)
             time.sleep(1)
         # the judge comes last
-        judged = 'rag_relevance_mean{service="mtrag-chat",scorer="umbrela"}'
+        judged = 'rag_complete_ratio{service="mtrag-chat"}'
         until(partial(comes, found, traces, judged))
         time.sleep(3 * INTERVAL)  # rates need two scrapes
         yield found
@@ -56,33 +67,33 @@ def test_every_query_returns_data(world: World, name: str) -> None:
     board, now = BOARDS[name], time.time()
     values, options = choose(world.ask, board, span=60, interval=INTERVAL)
     assert all(options.values()), options
-    empty = []
+    empty, told = [], set()
     for query in queries(name, board):
         found = run(world.ask, query, values, now - 60, now, 1)
-        if not found and query.panel not in MAY_BE_EMPTY:
+        if query.panel in TILES and found:
+            told.add(query.panel)
+        elif not found and query.panel not in MAY_BE_EMPTY | TILES:
             empty.append((query.panel, fill(query.expr, values)))
     assert [panel for panel, _ in empty] == [], empty
+    if name == "service":  # a tile is one of three queries, by how its number stands
+        assert told == TILES
+
+
+def test_each_tile_has_one_number(world: World) -> None:
+    board, now = BOARDS["service"], time.time()
+    values, _ = choose(world.ask, board, span=60, interval=INTERVAL)
+    shown: dict[str, int] = dict.fromkeys(TILES, 0)
+    for query in queries("service", board):
+        if query.panel in TILES:
+            shown[query.panel] += len(run(world.ask, query, values, now - 60, now, 1))
+    assert shown.pop("Cost") == 2
+    assert set(shown.values()) == {1}, shown
 
 
 def test_variables_hold_what_is_there(world: World) -> None:
-    values, options = choose(world.ask, BOARDS["overview"], span=60, interval=INTERVAL)
+    _, options = choose(world.ask, BOARDS["service"], span=60, interval=INTERVAL)
     assert {"mtrag-chat", "mtrag-unanswerable"} <= set(options["service"])
     assert "_judge" not in options["service"]
-    assert options["window"] == ["1h", "24h", "5m"]
-    assert values["window"] == "1h"
-    assert {"builtin", "umbrela", "judge", "autonuggetizer"} <= set(options["scorer"])
-
-
-def test_segments_are_left_out_of_whole_services(world: World) -> None:
-    board, now = BOARDS["overview"], time.time()
-    values, _ = choose(world.ask, board, span=60, interval=INTERVAL)
-    values["service"] = "mtrag-chat"
-    grounding = [one for one in queries("overview", board) if one.panel.startswith("Grounding")]
-    whole = grounding[0]
-    of_segments = 'rag_grounding_mean{service="mtrag-chat",model!="",window="1h"}'
-    until(lambda: scraped(world, of_segments) != "")
-    for series in run(world.ask, whole, values, now - 5, now, 1):
-        assert "model" not in series["metric"]
 
 
 def test_exemplars_are_there_and_their_trace_opens(world: World) -> None:
@@ -105,7 +116,7 @@ def test_exemplars_are_there_and_their_trace_opens(world: World) -> None:
 
 def test_links_of_panels_open(world: World) -> None:
     """`fill` leaves the format of a variable out; these values need none."""
-    board = BOARDS["overview"]
+    board = BOARDS["service"]
     values, _ = choose(world.ask, board, span=60, interval=INTERVAL)
     values["service"] = "mtrag-chat"
     links = {

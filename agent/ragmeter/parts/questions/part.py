@@ -472,8 +472,12 @@ def _gauges(service: str, answer: Answer) -> Iterator[GaugeSample]:
     own = (("service", service),)
     name = answer.question
     if answer.level is not None:
-        source = (*own, ("question", name), ("source", answer.level.source))
-        yield "rag_question_source_info", source, 1.0
+        rests_on = (
+            ("question", name),
+            ("source", answer.level.source),
+            ("window", answer.level.window),
+        )
+        yield "rag_question_source_info", (*own, *rests_on), 1.0
     for window, level in answer.levels.items():
         labels = (*own, ("window", window))
         if answer.unit == "share":
