@@ -15,7 +15,7 @@ SHARES = ("works", "answered", "grounded", "retrieved", "cited", "complete")
 MOVING = SHARES[:-1]
 """Those whose movement is known: no cheap score tells of every request whether it is complete."""
 
-CHOSEN = "$question"
+CHOSEN = "${question}"
 _BY_WINDOW = "by (service, window)"
 
 

@@ -31,7 +31,7 @@ def names(expr: str) -> set[str]:
     """The metrics of a query, also those that a matcher of `__name__` picks, for each question."""
     plain = set(re.findall(r"\b(?:rag|ragmeter|process)_\w+", re.sub(r'"[^"]*"', "", expr)))
     for pattern in re.findall(r'__name__=~?"([^"]+)"', expr):
-        found = re.fullmatch(r"rag_(\$question|\(\?:([a-z|]+)\))_(\w+)", pattern)
+        found = re.fullmatch(r"rag_(\$\{question\}|\(\?:([a-z|]+)\))_(\w+)", pattern)
         assert found is not None, pattern
         # nothing that sees every request knows of complete answers
         moving = QUESTIONS[:-1] if found[3].startswith("change_") else QUESTIONS
