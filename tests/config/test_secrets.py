@@ -159,7 +159,16 @@ def test_no_secret_is_in_a_log_that_shows_the_settings(caplog: pytest.LogCapture
 
 def everything_shown(page: str) -> dict[str, str]:
     login = {"Authorization": f"Bearer {secret('all')}"}
-    paths = ["/", "/metrics", "/api/windows.json", "/readyz", "/healthz", "/service/bot"]
+    paths = [
+        "/",
+        "/metrics",
+        "/metrics/detail",
+        "/api/windows.json",
+        "/api/questions.json",
+        "/readyz",
+        "/healthz",
+        "/service/bot",
+    ]
     paths += ["/trace/bot/t1", "/v1/baselines", "/nothing", f"/{MARK[:3]}"]
     found = {}
     for path in paths:

@@ -74,7 +74,8 @@ def test_judged_metrics_reach_the_exposition_with_their_judge(tmp_path: Path) ->
     with stub_judge() as stub, running(tmp_path, stub) as started:
         started.accept(judged(12), "test")
         started.wait_idle()
-        text = PrometheusExporter(started).render().decode()
+        exporter = PrometheusExporter(started)
+        text = (exporter.render() + exporter.render_detail()).decode()
         calls = stub.stats()["calls"]
     ((labels, _),) = [v for v in values(text, "rag_ndcg_at_k_mean") if 'window="24h"' in v[0]]
     assert 'scorer="umbrela"' in labels
@@ -105,7 +106,8 @@ def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Pat
     with stub_judge() as stub, running(tmp_path, stub, metrics=families) as started:
         started.accept(judged(12), "test")
         started.wait_idle()
-        text = PrometheusExporter(started).render().decode()
+        exporter = PrometheusExporter(started)
+        text = (exporter.render() + exporter.render_detail()).decode()
         calls = stub.stats()["calls"]
         for metric in ("correctness_grade", "answer_relevancy"):
             assert states(started, metric, "judge") == {"scored": 12}
@@ -154,7 +156,7 @@ def test_a_judge_that_is_not_there_leaves_everything_else(
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 1.0)
     monkeypatch.setattr("ragmeter.embedded.tier_worker.HOLD_SECONDS", 1.0)
     nowhere = StubProcess("http://127.0.0.1:9/v1")
-    with running(tmp_path, nowhere, retries=0) as started:
+    with running(tmp_path, nowhere) as started:
         started.accept(judged(30), "test")
         started.wait_idle()
         assert states(started, "error", "builtin") == {"scored": 30}
@@ -245,7 +247,8 @@ def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) 
         started.accept(judged(160, start=40), "test")
         started.wait_idle()
         assert stub.stats()["calls"] > first
-        text = PrometheusExporter(started).render().decode()
+        exporter = PrometheusExporter(started)
+        text = (exporter.render() + exporter.render_detail()).decode()
         with started.lock():
             series = {
                 scorer: started.windows.states("bot", "", "relevance", scorer, "24h")["scored"]

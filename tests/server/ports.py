@@ -76,7 +76,14 @@ def _app() -> web.Application:
         return web.Response(status=503, text="the disk of /secret/path is full")
 
     app = web.Application()
-    for path in ("/", "/metrics", "/healthz", "/trace/{service}/{trace_id}", *STREAMS):
+    for path in (
+        "/",
+        "/metrics",
+        "/metrics/detail",
+        "/healthz",
+        "/trace/{service}/{trace_id}",
+        *STREAMS,
+    ):
         app.router.add_get(path, text)
     for path in POSTS:
         app.router.add_post(path, text)

@@ -10,7 +10,15 @@ from ragmeter.server.listener import SECURITY_HEADERS
 from tests.server.ports import POSTS, Port, asked
 
 TOKENS = {"token": "t" * 16, "send_token": "s" * 16, "scrape_token": "m" * 16}
-GETS = ["/", "/trace/bot/t-1", "/v1/inspect", "/v1/results", "/metrics", "/nothing"]
+GETS = [
+    "/",
+    "/trace/bot/t-1",
+    "/v1/inspect",
+    "/v1/results",
+    "/metrics",
+    "/metrics/detail",
+    "/nothing",
+]
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -36,7 +44,10 @@ def test_each_token_opens_what_it_is_for_and_no_token_opens_nothing() -> None:
     assert set(every.values()) == {200, 404}
     sending = POSTS[:-1]
     assert [path for path, status in send.items() if status == 200] == sending
-    assert [path for path, status in scrape.items() if status == 200] == ["/metrics"]
+    assert [path for path, status in scrape.items() if status == 200] == [
+        "/metrics",
+        "/metrics/detail",
+    ]
 
 
 def test_a_browser_may_ask_a_person_for_the_token() -> None:

@@ -160,9 +160,11 @@ def test_windows_can_be_compared_across_index_versions(tmp_path: Path) -> None:
         assert (await agent.client.post(url, content=b"\n".join(lines))).status_code == 200
         await asyncio.to_thread(agent.running.wait_idle)
         text = await agent.text()
+        detail = await agent.text("/metrics/detail")
         for version in ("v1", "v2"):
-            assert f'rag_grounding_mean{{service="bot",index_version="{version}",' in text
+            assert f'question="works",tag="index_version",value="{version}"' in text
             assert f'index="kb",index_version="{version}"' in text
+            assert f'rag_grounding_mean{{service="bot",index_version="{version}",' in detail
 
     run(tmp_path, test, segments=["index_version"])
 
