@@ -460,12 +460,13 @@ def _read(score: Score, reader: ScoreReader, version: str) -> Valuation:
 
 def _busiest(answers: Iterable[SegmentAnswer]) -> set[str]:
     """Return the segments of the values of each tag with most requests."""
-    by_tag: dict[str, list[tuple[int, str]]] = {}
-    for one in answers:
-        if one.question == "works":
-            tag = one.segment.partition("=")[0]
-            by_tag.setdefault(tag, []).append((-one.level.samples, one.segment))
-    return {segment for found in by_tag.values() for _, segment in sorted(found)[:_SHOWN_VALUES]}
+    requests: dict[str, int] = {}
+    for one in answers:  # a question may have no level; what every request tells has most samples
+        requests[one.segment] = max(requests.get(one.segment, 0), one.level.samples)
+    by_tag: dict[str, list[str]] = {}
+    for segment in sorted(requests, key=lambda name: (-requests[name], name)):
+        by_tag.setdefault(segment.partition("=")[0], []).append(segment)
+    return {segment for found in by_tag.values() for segment in found[:_SHOWN_VALUES]}
 
 
 def _gauges(service: str, answer: Answer) -> Iterator[GaugeSample]:
