@@ -187,10 +187,12 @@ def windows_json(agent: AgentView) -> dict[str, Any]:
 def questions_json(agent: AgentView) -> dict[str, Any]:
     """Build the eight questions of every service, with where they differ and what changed."""
     view = base_view(agent)
+    longest = view.windows[-1]
 
     def read(service: str) -> dict[str, Any]:
         questions = agent.questions(service)
         return {
+            "requests": agent.windows.count_traces(service, "", longest),
             "questions": [asdict(answer) for answer in questions.answers(service)],
             "segments": [asdict(one) for one in questions.segment_answers(service)],
             "changes": [asdict(change) for change in questions.tag_changes(service)],
@@ -201,6 +203,7 @@ def questions_json(agent: AgentView) -> dict[str, Any]:
         "stream_time": view.now,
         "ready": view.health.ready,
         "problems": list(view.health.problems),
+        "window": longest,
         "services": services,
         "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
     }

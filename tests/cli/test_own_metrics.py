@@ -156,7 +156,8 @@ def test_the_running_agent_publishes_it(example: Path, traces: Path, tmp_path: P
         line = process.stderr.readline()
         assert line, reported
         reported += line
-    reply = httpx.get(f"http://127.0.0.1:{page}/metrics", timeout=PATIENCE).text
+    pages = [f"http://127.0.0.1:{page}{path}" for path in ("/metrics", "/metrics/detail")]
+    reply = "".join(httpx.get(url, timeout=PATIENCE).text for url in pages)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 0

@@ -62,6 +62,7 @@ def lines(shown: list[Answer], alerts: list[Alert], question: str = "Why?") -> s
     return printed(
         service_lines(
             name="help-desk",
+            requests="284 requests in the last 24h",
             answers=shown,
             alerts=alerts,
             now=1_790_000_000.0,
@@ -104,7 +105,7 @@ def test_a_question_without_a_level_is_no_zero() -> None:
 
 def test_a_calm_service_is_called_ok() -> None:
     calm = [Answer("works", "", "share", "higher", level(0.99, 0.98, 1.0), state="good")]
-    assert "help-desk  OK" in lines(calm, [])
+    assert "help-desk: 284 requests in the last 24h  OK" in lines(calm, [])
 
 
 def test_names_and_texts_of_traces_are_no_markup_and_steer_nothing() -> None:

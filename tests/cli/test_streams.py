@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 def test_process_substitution_can_be_replayed_and_scored(folder: Path) -> None:
     done = shell("rm_ run --exit-after-replay --replay <(cat x.jsonl)", folder)
     assert b"8 items" in done.stderr
-    assert b"bot: 8 traces" in done.stdout
+    assert b"bot: 8 requests" in done.stdout
     done = shell("rm_ score <(gzip -c x.jsonl)", folder)
     assert done.stdout.count(b"\n") == 8
 
@@ -231,7 +231,7 @@ def test_any_encoding_of_the_terminal_will_do(folder: Path, env: dict[str, str])
     (folder / "日本.jsonl").write_bytes(lines(6, service="日本", query="Zurück?"))
     done = shell("rm_ run --exit-after-replay --replay 日本.jsonl", folder, **env)
     assert done.returncode == 0, done.stderr
-    assert b"6 traces" in done.stdout
+    assert b"6 requests" in done.stdout
     assert b"Traceback" not in done.stderr
     for form in ("jsonl", "csv"):
         done = shell(f"rm_ score 日本.jsonl --format {form}", folder, **env)
@@ -255,8 +255,7 @@ def test_hostile_names_are_shown_and_do_nothing(folder: Path) -> None:
     name.write_bytes(lines(6, **changes) + bad + b"\n")
     done = replay(name, folder)
     assert done.returncode == 0, done.stderr
-    for shown in (hostile, "[/x]"):
-        assert shown.encode() in done.stdout
+    assert hostile.encode() in done.stdout
     scored = ragmeter("score", name)
     assert b"[/x]" in scored.stderr
     for output in (done.stdout, done.stderr, scored.stderr):

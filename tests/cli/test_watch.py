@@ -64,7 +64,7 @@ def ragmeter(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_watch_shows_the_questions_with_their_intervals(agent: tuple[str, str]) -> None:
     done = ragmeter("watch", "--url", agent[0])
     assert done.returncode == 0, done.stderr
-    assert "bot  OK" in done.stdout
+    assert "bot: 20 requests in the last 24h  OK" in done.stdout
     assert "No incident." in done.stdout
     row = next(row for row in done.stdout.splitlines() if row.startswith(" works "))
     assert "100 % (" in row

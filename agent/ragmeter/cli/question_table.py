@@ -132,12 +132,22 @@ def _short(answer: Answer) -> str:
 def service_lines(
     *,
     name: str,
+    requests: str,
     answers: Sequence[Answer],
     alerts: Sequence[Alert],
     now: float | None,
     question_of: Callable[[str, str], str],
 ) -> Iterator[RenderableType]:
-    """Yield a service: its name and state in words, its incidents, and its questions."""
+    """Yield a service: its name and state in words, its incidents, and its questions.
+
+    Args:
+        name: The service.
+        requests: How many requests it had, in words.
+        answers: Its questions.
+        alerts: Its alerts.
+        now: Event time.
+        question_of: As in `incident_lines`.
+    """
     states = [answer.state for answer in answers]
     verdict = Text("OK", "bold green")
     if "bad" in states:
@@ -146,7 +156,7 @@ def service_lines(
         verdict = Text(f"{states.count('moved')} moved", "bold yellow")
     elif not answers or set(states) == {"not enough"}:
         verdict = Text("not enough yet")
-    head = Text(f"{bound_label(name, 60)}  ", "bold underline")
-    yield Text.assemble(head, verdict)
+    head = Text(escape_control(bound_label(name, 50)), "bold underline")
+    yield Text.assemble(head, f": {requests}  ", verdict)
     yield from incident_lines(alerts, now, question_of)
     yield question_table(answers)

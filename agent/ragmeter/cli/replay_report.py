@@ -28,9 +28,12 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
         query = trace.get("query")
         return query if isinstance(query, str) else ""
 
+    window = view.windows.names[-1]
+    seen = view.windows.count_traces(service, "", window)
     yield Text()
     yield from service_lines(
         name=service,
+        requests=f"{seen:,} requests in the last {window}",
         answers=view.questions(service).answers(service),
         alerts=[alert for alert in view.alerts() if alert.service == service],
         now=view.windows.now,

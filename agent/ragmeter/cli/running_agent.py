@@ -83,8 +83,10 @@ def _render(document: Mapping[str, Any], service: str | None) -> Group:
     if len(names) > 1:
         shown.append(fleet_table(answers, alerts))
     for name in names if len(names) == 1 else ():
+        seen, window = document["services"][name]["requests"], document["window"]
         shown += service_lines(
             name=name,
+            requests=f"{seen:,} requests in the last {window}",
             answers=answers[name],
             alerts=[alert for alert in alerts if alert.service == name],
             now=now,

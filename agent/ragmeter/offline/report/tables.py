@@ -46,8 +46,9 @@ def agreement_table(rows: Iterable[ScorerAgreement], heading: str) -> Table:
     columns = ((name, at > 0) for at, name in enumerate(AGREEMENT_COLUMNS))
     table = _fill_table(_table(heading, *columns), (row.cells for row in rows))
     table.columns[0].min_width = len("grounding")  # whole where the terminal is narrow
-    for at in (3, 5, 6):  # have an interval, and wrap in it there
+    for at in range(2, 8):  # where the terminal is narrow, titles and intervals wrap, not digits
         table.columns[at].no_wrap = False
+        table.columns[at].min_width = len("[-0.75,") if at in (3, 5, 6) else len("0.67")
     table.caption = AGREEMENT_NOTE
     return table
 
