@@ -144,7 +144,8 @@ def test_live_canaries_are_judged_apart_from_the_traffic(tmp_path: Path) -> None
         assert results(instrument, "judge_disagreement", "canary/judge") == 0
         # what the judge was paid is counted with the commit after the results
         until(lambda: dict(instrument.counters.items()).get(PAID) == 8 * 3)
-        text = PrometheusExporter(instrument).render_detail().decode()
+        exporter = PrometheusExporter(instrument)
+        text = (exporter.render() + exporter.render_detail()).decode()
         gauges = values(text, "rag_context_recall_mean")
         assert {'scorer="canary/judge"' in labels for labels, _ in gauges} == {True}
         assert all('fingerprint="' in labels for labels, _ in gauges)

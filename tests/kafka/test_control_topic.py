@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ragmeter.config.settings import Settings
+from ragmeter.app.settings import load_settings
 from ragmeter.kafka.control_topic import ControlRecords, _take_in, encode_control
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import StratumClassifier
@@ -66,7 +66,7 @@ def test_garbage_changes_nothing(key: bytes | None, value: bytes) -> None:
 
 
 def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
-    settings = Settings.model_validate({"segments": ["tenant"]})
+    settings = load_settings(environ={}, overrides={"segments": ["tenant"]})
     state = state_of(settings)
     for n in range(650):
         tenant = "small" if n % 100 == 0 else "big"

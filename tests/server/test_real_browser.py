@@ -24,7 +24,7 @@ def test_pages_behind_a_token_work(tmp_path: Path) -> None:
         assert page.run("return document.querySelector('main')") is None, "it asks first"
         page.logs()
         page.open(f"http://me:{TOKEN}@{place}/")  # as a person answers the browser's question
-        assert page.run("return document.title") == "ragmeter"
+        assert page.run("return document.title") == "bot · ragmeter", "the only service"
         for path in paths(reading)[:-1]:  # from here on the browser knows the token
             page.open(f"http://{place}{path}")
             assert page.run("return document.querySelector('main') !== null"), path

@@ -74,17 +74,19 @@ class ServiceRow:
         first_seen: By segment, when it was first seen.
         incidents: By id of an open alert its question, severity and onset.
         complete_from: The time since which no sample was dropped for want of room.
+        looked_at: When sources were last chosen, or found to be the same.
     """
 
     sources: dict[str, tuple[str, float]]
     first_seen: dict[str, float]
     incidents: dict[str, tuple[str, str, float]]
     complete_from: float | None
+    looked_at: float
 
     @classmethod
     def empty(cls) -> ServiceRow:
         """Return the row of a new service."""
-        return cls(sources={}, first_seen={}, incidents={}, complete_from=None)
+        return cls(sources={}, first_seen={}, incidents={}, complete_from=None, looked_at=0.0)
 
 
 @dataclass(slots=True)

@@ -96,7 +96,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         self._touched: dict[str, None] = {}
         self._gone: dict[str, None] = {}
         self._now = 0.0
-        self._chosen_at = -float(_CHOICE_SECONDS)
+        self._tidied_at = -float(_CHOICE_SECONDS)
         self._kept: dict[str, dict[Hashable, tuple[tuple[int, int, float], Any]]] = {}
 
     @classmethod
@@ -228,15 +228,18 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
     def advance(self, now: float) -> Sequence[Event]:
         """Choose sources where they are due, and drop what is too old."""
         self._now = now
-        # at whole multiples, so that it does not matter at which steps the clock has moved
-        if now // _CHOICE_SECONDS == self._chosen_at // _CHOICE_SECONDS:
+        if now // _CHOICE_SECONDS == self._tidied_at // _CHOICE_SECONDS:
             return ()
-        self._chosen_at = now
+        self._tidied_at = now
         for traffic in self._traffic.values():
             traffic.expire(now)
         self._samples.expire(now)
-        for name in list(self._rows):
-            self._choose_sources(name, now)
+        for name, row in self._rows.items():
+            # when it was done last is saved: a restart must not make it be done sooner
+            if now // _CHOICE_SECONDS != row.looked_at // _CHOICE_SECONDS:
+                row.looked_at = now
+                self._touched[name] = None
+                self._choose_sources(name, now)
         return ()
 
     def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:
