@@ -109,7 +109,8 @@ def test_rounds_into_a_running_agent(tmp_path: Path) -> None:
     config.write_text(json.dumps({**tree, "limits": {"min_samples": 1}, "segments": ["category"]}))
 
     def metrics() -> dict[str, float]:
-        text = httpx.get(f"http://127.0.0.1:{page}/metrics", trust_env=False).text
+        urls = [f"http://127.0.0.1:{page}{path}" for path in ("/metrics", "/metrics/detail")]
+        text = "".join(httpx.get(url, trust_env=False).text for url in urls)
         rows = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in rows}
 

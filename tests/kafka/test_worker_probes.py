@@ -92,12 +92,12 @@ def pay_for_probes_once(stub: StubProcess, pair: Sequence[Worker]) -> None:
     until(lambda: asked(pair) >= whole)
     time.sleep(12)  # two looks of each worker
     assert asked(pair) == whole
-    shown = [worker for worker in pair if 'service="_judge"' in worker.get("/metrics")]
+    shown = [worker for worker in pair if 'service="_judge"' in worker.exposition()]
     assert len(shown) == 1
     (owner,) = shown
     other = next(worker for worker in pair if worker is not owner)
     before = stub.stats()
     assert owner.stop() == 0, owner.log
-    until(lambda: 'service="_judge"' in other.get("/metrics"))
+    until(lambda: 'service="_judge"' in other.exposition())
     time.sleep(12)
     assert stub.stats() == before, "the next owner has paid for them again"

@@ -38,7 +38,8 @@ def test_prometheus_scrapes_as_the_docs_say(loop: str, tmp_path: Path) -> None:
         config = config.replace("ragmeter.example.com:9464", place)
         config = f"global: {{scrape_interval: 1s}}\n{config}"
         with prometheus(tmp_path, config) as client:
-            assert value(client, 'rag_grounding_mean{model="",tag_service="",window="1h"}') == 0.8
+            p95 = 'rag_latency_seconds{stage="total",quantile="0.95",window="1h"}'
+            assert value(client, p95) == 2.5
             (target,) = ask(client, "/targets")["activeTargets"]
             assert (target["health"], target["lastError"]) == ("up", "")
             assert target["scrapeUrl"] == f"https://{place}/metrics"

@@ -94,7 +94,7 @@ def test_what_was_answered_is_counted_after_a_kill(tmp_path: Path) -> None:
             live.start()
             live.post_until_accepted(lines[0].encode())  # it is up again
         gauge = 'rag_helpfulness_ratio{service="bot",scorer="human",window="24h"} 0.75'
-        page = f"http://127.0.0.1:{live.page}/metrics"
+        page = f"http://127.0.0.1:{live.page}/metrics/detail"
         until(lambda: gauge in live.client.get(page).text)
         assert live.terminate() == 0
     counters = left_behind(live.folder)["counters"]
