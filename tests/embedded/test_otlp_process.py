@@ -62,7 +62,7 @@ def until(live: Live, condition: Any) -> None:
 def metrics(live: Live) -> dict[str, float]:
     text = live.client.get(f"http://127.0.0.1:{live.page}/metrics").text
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, value in lines if "otlp" in name or "rag_traces" in name}
+    return {name: float(value) for name, value in lines if "otlp" in name or "rag_requests" in name}
 
 
 def restart(live: Live) -> None:
