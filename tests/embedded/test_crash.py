@@ -136,6 +136,14 @@ def test_judged_traces_count_once_however_often_the_agent_is_killed(tmp_path: Pa
         paid.append(sum(one["counters"].pop(key) for key in calls if "requests" in key[0]))
         for key in calls:
             one["counters"].pop(key, None)
+        # what a question rests on hangs on which verdicts were there when it was chosen
+        chosen = [
+            key
+            for key in one["counters"]
+            if key[0].startswith("rag_question_") and not {"works", "fast"} & set(key[1].split('"'))
+        ]
+        for key in chosen:
+            one["counters"].pop(key)
     scored = {
         json.loads(labels)[0][1]
         for (name, labels), value in expected["counters"].items()

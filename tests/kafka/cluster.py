@@ -133,11 +133,14 @@ def by_service(page: str) -> Counter[str]:
 
 
 def quality(found: dict[str, float]) -> dict[str, float]:
-    """What the services' own records determine: gauges, histograms and counts of operation."""
+    """What the services' own records determine: gauges, histograms and counts of operation.
+
+    Whether an alert is pending or firing hangs on when the rules were evaluated.
+    """
     return {
         name: value
         for name, value in found.items()
-        if name.startswith("rag_") and 'service="' in name
+        if name.startswith("rag_") and 'service="' in name and "rag_incident_open" not in name
     }
 
 

@@ -112,7 +112,7 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
     running.start()
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))
-    names.add("rag_grounding_effective_samples")  # RagScoresAbsent matches it by a pattern
+    names.add("rag_answered_ratio")  # RagScoresAbsent matches it by a pattern
     begin = time.monotonic()
     try:
         scrapes = list(day(running, names))
@@ -120,7 +120,7 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
         running.stop(10)
     assert notified == []
     assert len(scrapes) == DAY / EVERY
-    assert any(key.startswith("rag_grounding_effective_samples{") for key in scrapes[-1])
+    assert any(key.startswith("rag_answered_ratio{") for key in scrapes[-1])
     (tmp_path / "rules.yml").write_text(rules)
     document = promtool_test(scrapes, rules)
     assert len(document["tests"][0]["input_series"]) > 100
