@@ -17,7 +17,7 @@ from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import PrometheusAlert
 
-from ragmeter_exporters.rules.health_rules import HEALTH_RULES, WINDOW, HealthRule
+from ragmeter_exporters.rules.health_rules import HEALTH_RULES, HealthRule
 
 INDEX = "README"  # the page about all alerts, with the table of them
 
@@ -115,7 +115,7 @@ def _prometheus_row(alert: PrometheusAlert) -> _AlertRow:
 def _health_row(rule: HealthRule) -> _AlertRow:
     return _AlertRow(
         severity=rule.severity,
-        condition=f"`{escape_cell(rule.expr.replace(WINDOW, '1h'))}`",
+        condition=f"`{escape_cell(rule.expr)}`",
         brief=escape_cell(_without_templates(rule.summary)),
         for_=rule.for_,
         keep=rule.keep,

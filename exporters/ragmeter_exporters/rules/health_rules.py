@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +10,6 @@ from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.files import load_of_parts, load_yaml
 
-# Stands in `RagScoresAbsent` for the configured window that fits: see `health_rules`.
-WINDOW = "{window}"
-HOUR = 3600
 _FILE = "agent_rules.yaml"
 KEEP = 900  # seconds for which a rule keeps firing that says nothing else: as those on an hour
 
@@ -50,23 +46,15 @@ def _load_rules() -> tuple[HealthRule, ...]:
 HEALTH_RULES = _load_rules()
 
 
-def health_rules(base: str = RUNBOOK_BASE, windows: Sequence[str] = ("1h",)) -> list[RuleTree]:
-    """Return all alerts on the agent with the links to their runbooks.
-
-    Args:
-        base: Base URL of the runbooks.
-        windows: Windows of the agent. `RagScoresAbsent` reads the shortest from an hour on, or
-            else the longest: in a shorter one a hundred requests an hour may be too few.
-    """
-    lengths = sorted(windows, key=parse_duration)
-    window = next((name for name in lengths if parse_duration(name) >= HOUR), lengths[-1])
-    return [_rule_tree(rule, base, window) for rule in HEALTH_RULES]
+def health_rules(base: str = RUNBOOK_BASE) -> list[RuleTree]:
+    """Return all alerts on the agent with the links to their runbooks, under the URL `base`."""
+    return [_rule_tree(rule, base) for rule in HEALTH_RULES]
 
 
-def _rule_tree(rule: HealthRule, base: str, window: str = "") -> RuleTree:
+def _rule_tree(rule: HealthRule, base: str) -> RuleTree:
     return alerting_rule(
         rule.name,
-        rule.expr.replace(WINDOW, window),
+        rule.expr,
         for_=rule.for_,
         keep=rule.keep,
         labels={"severity": rule.severity},

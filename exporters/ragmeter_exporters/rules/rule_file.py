@@ -40,7 +40,7 @@ def rule_groups(
     """
     groups = {
         **{part.name: part.prometheus_rules(settings, runbooks) for part in parts},
-        "agent": [*growth_recordings(), *health_rules(runbooks, settings.windows)],
+        "agent": [*growth_recordings(), *health_rules(runbooks)],
     }
     return [
         {"name": f"ragmeter-{name}", "interval": f"{INTERVAL}s", "rules": list(rules)}

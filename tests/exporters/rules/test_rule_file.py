@@ -16,13 +16,11 @@ from ragmeter.alerts.rule_sets import (
 )
 from ragmeter.alerts.rules import default_documents, load_rules
 from ragmeter.app.parts import PARTS
-from ragmeter.app.settings import load_settings
 from ragmeter.cli.main import app
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.drift.alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.rules.health_rules import HEALTH_RULES
-from ragmeter_exporters.rules.rule_file import rule_groups
 from typer.testing import CliRunner
 
 from tests.command_lines import unknown
@@ -208,18 +206,6 @@ def test_links_begin_with_what_the_settings_say(monkeypatch: pytest.MonkeyPatch)
     assert "runbook_url: https://wiki.test/rag/agent-down.md" in out
     assert RUNBOOK_BASE not in out
     assert runbook_link("SomebodysOwn") == f"{RUNBOOK_BASE}/README.md"
-
-
-@pytest.mark.parametrize(
-    ("windows", "read"),
-    [(["24h", "5m", "1h"], "1h"), (["5m", "6h", "24h"], "6h"), (["10m", "30m"], "30m")],
-)
-def test_missing_scores_are_looked_for_in_a_window_that_there_is(
-    windows: list[str], read: str
-) -> None:
-    groups = rule_groups((), load_settings(environ={}, overrides={"windows": windows}))
-    rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
-    assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
 
 
 def test_every_gauge_of_a_default_rule_is_of_a_known_metric() -> None:
