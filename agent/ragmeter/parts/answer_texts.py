@@ -51,7 +51,11 @@ def format_change(answer: Answer) -> str:
         return f"{movement.change:+.0f} {points}"
     if not answer.usual:
         return ""
-    ratio = (answer.usual + movement.change) / answer.usual
+    return format_ratio((answer.usual + movement.change) / answer.usual)
+
+
+def format_ratio(ratio: float) -> str:
+    """Return a value as a multiple of the one before: `× 2.4`, or `+15 %` below twice."""
     return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.0f} %"
 
 

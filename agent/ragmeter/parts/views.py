@@ -95,6 +95,10 @@ State = Literal["good", "moved", "bad", "not enough"]
 little is known to say."""
 
 
+Source = Literal["requests", "labels", "judge", "model", "builtin"]
+"""What a number rests on. `requests`: what every request reports."""
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """How good the answers are by one question, with its 95 % interval.
@@ -106,7 +110,7 @@ class Level:
         window: The length of time that it is about, as in `24h`.
         samples: How many requests, verdicts or labels it rests on.
         worth: How many independent ones of equal weight carry as much information.
-        source: What it rests on: `requests`, `labels`, `judge`, `model` or `builtin`.
+        source: What it rests on.
     """
 
     value: float
@@ -115,7 +119,7 @@ class Level:
     window: str
     samples: int
     worth: float
-    source: str
+    source: Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,17 @@ from statistics import NormalDist
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.core.durations import parse_window
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.parts.answer_texts import format_number
+from ragmeter.parts.answer_texts import format_number, format_ratio
 from ragmeter.parts.views import Answer, Change, Level, SegmentAnswer
 from ragmeter.windows.estimators import Z_95
 
 from ragmeter_exporters.page.numbers import format_seconds, format_trace_value
 from ragmeter_exporters.page.texts import metric_words
 
-RANGES: Mapping[str, int] = {
-    "1h": 3_600,
-    "6h": 21_600,
-    "24h": 86_400,
-    "7d": 604_800,
-    "14d": 1_209_600,
-}
+RANGES: Mapping[str, int] = {name: parse_window(name) for name in ("1h", "6h", "24h", "7d", "14d")}
 """The lengths of time that charts show, in seconds."""
 
 USUAL_RANGE = "24h"
@@ -261,8 +256,7 @@ def describe_change(answer: Answer, before: float, after: float) -> str:
         return f"{change:+.{digits}f} {points}".replace("-", "\u2212")
     if before <= 0:
         return f"from {format_number(answer, before)}"
-    ratio = after / before
-    return f"× {ratio:.1f}" if ratio >= 2 else f"{100 * (ratio - 1):+.0f} %".replace("-", "\u2212")
+    return format_ratio(after / before).replace("-", "\u2212")
 
 
 def sort_segments(segments: Sequence[SegmentAnswer], shown: Answer) -> list[SegmentLine]:
@@ -283,7 +277,7 @@ def sort_segments(segments: Sequence[SegmentAnswer], shown: Answer) -> list[Segm
             not moved,
             -line.moved,
             math.inf if own is None else sign * own.level.value,
-            (line.segment),
+            line.segment,
         )
 
     return sorted(lines, key=rank)

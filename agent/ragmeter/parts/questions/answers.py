@@ -8,41 +8,43 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from ragmeter.parts.questions.catalogue import (
-    QUESTIONS,
-    TRUST,
-    QuestionSpec,
-    Source,
-    scores_of,
-)
+from ragmeter.core.durations import parse_window
+from ragmeter.parts.questions.catalogue import QUESTIONS, QuestionSpec, scores_of
 from ragmeter.parts.questions.estimator import MODEL_SPREAD
-from ragmeter.parts.questions.levels import TimeStretch, request_level, sampled_level
+from ragmeter.parts.questions.levels import (
+    MANY_LABELS,
+    TimeStretch,
+    request_level,
+    sampled_level,
+)
 from ragmeter.parts.questions.movements import (
-    HOUR,
     TotalTimes,
+    latency_level,
     latency_movement,
-    p95,
     share_movement,
-    usual_stretch,
-    usual_sums,
+    usual_buckets,
 )
 from ragmeter.parts.questions.samples import ValuedTraces
 from ragmeter.parts.questions.settings import QuestionsSettings
-from ragmeter.parts.questions.traffic import COARSE, FINE, RequestBuckets
-from ragmeter.parts.views import Answer, Level, Movement, State
+from ragmeter.parts.questions.traffic import (
+    DAY,
+    HOUR,
+    BucketRange,
+    RequestBuckets,
+    RequestSums,
+    bucket_width,
+    last_buckets,
+)
+from ragmeter.parts.views import Answer, Level, Movement, Source, State
 from ragmeter.windows.estimators import Z_95
 
-DAY = 24 * HOUR
-
-WINDOWS: Mapping[str, int] = {
-    "1h": HOUR,
-    "6h": 6 * HOUR,
-    "24h": DAY,
-    "7d": 7 * DAY,
-    "14d": 14 * DAY,
-}
+WINDOWS: Mapping[str, int] = {name: parse_window(name) for name in ("1h", "6h", "24h", "7d", "14d")}
 """The windows that a level may be about, in seconds, the shortest first."""
+
+BY_REQUEST: tuple[Source, ...] = ("requests", "builtin")
+"""The sources that know of every request."""
 
 SHOWN = ("1h", "24h")
 """The windows that gauges have."""
@@ -77,7 +79,7 @@ class ServiceRow:
         looked_at: When sources were last chosen, or found to be the same.
     """
 
-    sources: dict[str, tuple[str, float]]
+    sources: dict[str, tuple[Source, float]]
     first_seen: dict[str, float]
     incidents: dict[str, tuple[str, str, float]]
     complete_from: float | None
@@ -87,6 +89,11 @@ class ServiceRow:
     def empty(cls) -> ServiceRow:
         """Return the row of a new service."""
         return cls(sources={}, first_seen={}, incidents={}, complete_from=None, looked_at=0.0)
+
+    def source(self, question: str) -> Source | None:
+        """Return the source that was chosen for a question, None before the first choice."""
+        chosen = self.sources.get(question)
+        return None if chosen is None else chosen[0]
 
 
 @dataclass(slots=True)
@@ -112,62 +119,81 @@ class AskedService:
         """When the first of its open incidents began."""
         return min((since for _, _, since in self.row.incidents.values()), default=None)
 
-    def source(self, question: QuestionSpec) -> Source | None:
-        """Return the source that was chosen for a question, None before the first choice."""
-        chosen = self.row.sources.get(question.name, ("", 0.0))[0]
-        return next((source for source in question.sources if source == chosen), None)
+    def first(self, now: float) -> float:
+        """Return when its first request came, `now` without any."""
+        return now if self.traffic.first is None else self.traffic.first
 
-    def stretch(self, window: str, now: float) -> TimeStretch | None:
-        """Return what is known of the last part of a window, None if samples were dropped in it."""
-        seconds = WINDOWS[window]
-        width = FINE if seconds <= 6 * HOUR else COARSE
-        end = (now // width + 1) * width
-        if self.samples.complete_from(self.name) > end - seconds:
+    def stretch(self, buckets: BucketRange, window: str) -> TimeStretch | None:
+        """Return what is known of some buckets, None if samples were dropped in them."""
+        if self.samples.complete_from(self.name) > buckets.start:
             return None
-        samples = list(self.samples.between(self.name, end - seconds, end))
-        return TimeStretch(window, samples, self.traffic.last(seconds, now))
+        samples = list(self.samples.between(self.name, buckets.start, buckets.end))
+        return TimeStretch(window, samples, self.traffic.sums(buckets))
 
-    def past(self, start: float, end: float) -> TimeStretch | None:
-        """Return what is known of [start, end), None if samples were dropped in it."""
-        if self.samples.complete_from(self.name) > start:
-            return None
-        samples = list(self.samples.between(self.name, start, end))
-        return TimeStretch("", samples, self.traffic.between(start, end, COARSE))
+
+class Moment:
+    """What is known of a service at event time `now`; everything is read once, for all questions.
+
+    Args:
+        service: The service.
+        now: Event time.
+    """
+
+    def __init__(self, service: AskedService, now: float) -> None:
+        self.service = service
+        self.now = now
+        self._levels: dict[tuple[str, Source, str], Level | None] = {}
+
+    @cached_property
+    def stretches(self) -> Mapping[str, TimeStretch]:
+        """The last part of each window, of those in which no sample was dropped."""
+        found = {
+            window: self.service.stretch(last_buckets(seconds, self.now), window)
+            for window, seconds in WINDOWS.items()
+        }
+        return {window: stretch for window, stretch in found.items() if stretch is not None}
+
+    @cached_property
+    def recent(self) -> RequestSums:
+        """What the requests of the last hour tell."""
+        return self.service.traffic.sums(last_buckets(HOUR, self.now))
+
+    @cached_property
+    def usual(self) -> BucketRange | None:
+        """What the last hour is compared with, None if there is too little of it."""
+        return self.usual_before(HOUR)
+
+    @cached_property
+    def usual_sums(self) -> RequestSums | None:
+        """What the requests of the usual tell."""
+        return None if self.usual is None else self.service.traffic.sums(self.usual)
+
+    def usual_before(self, seconds: int) -> BucketRange | None:
+        """Return what the last `seconds` are compared with, None if there is too little of it."""
+        return usual_buckets(self.now, seconds, self.service.frozen, self.service.first(self.now))
+
+    def level(self, question: QuestionSpec, source: Source, window: str) -> Level | None:
+        """Return the level by a source over a window of `stretches`."""
+        key = (question.name, source, window)
+        if key not in self._levels:
+            self._levels[key] = _level_in(question, source, self.stretches[window])
+        return self._levels[key]
 
 
 def answer_all(service: AskedService, settings: QuestionsSettings, now: float) -> list[Answer]:
     """Return what is known of every question at event time `now`."""
-    stretches = {
-        window: stretch
-        for window in WINDOWS
-        if (stretch := service.stretch(window, now)) is not None
-    }
-    return [
-        _answer(
-            question=question,
-            service=service,
-            stretches=stretches,
-            settings=settings,
-            now=now,
-        )
-        for question in QUESTIONS
-    ]
+    moment = Moment(service, now)
+    return [_answer(question, moment, settings) for question in QUESTIONS]
 
 
-def _answer(
-    question: QuestionSpec,
-    service: AskedService,
-    stretches: Mapping[str, TimeStretch],
-    settings: QuestionsSettings,
-    now: float,
-) -> Answer:
+def _answer(question: QuestionSpec, moment: Moment, settings: QuestionsSettings) -> Answer:
     goal = settings.goal(question.name)
     if question.name == "fast":
-        levels = latency_levels(service, now)
+        levels = latency_levels(moment)
         level = next(iter(levels.values()), None)
     else:
-        level, levels = _levels(question, service, stretches, now)
-    movement, worse, usual = _movement(question, service, level, now)
+        level, levels = _levels(question, moment)
+    movement, worse, usual = _movement(question, moment, level)
     return Answer(
         question=question.name,
         meaning=question.meaning,
@@ -184,42 +210,35 @@ def _answer(
             movement=movement,
             worse=worse,
             goal=goal,
-            row=service.row,
+            row=moment.service.row,
         ),
-        source=_describe_source(question, level, service),
+        source=_describe_source(question, level),
         note=_note(question, level, movement),
         scores=scores_of(question.name),
     )
 
 
-def _levels(
-    question: QuestionSpec, service: AskedService, stretches: Mapping[str, TimeStretch], now: float
-) -> tuple[Level | None, dict[str, Level]]:
+def _levels(question: QuestionSpec, moment: Moment) -> tuple[Level | None, dict[str, Level]]:
     """Return the level of a question, and the same by window for gauges."""
-    source = service.source(question)
+    source = moment.service.row.source(question.name)
     if source is None:
         # not chosen yet: so that a number does not wait for the next choice
-        source = _choose_source(question, stretches)
-    level = None if source is None else level_by(question, source, stretches)
+        source = _choose_source(question, moment)
+    level = None if source is None else level_by(question, source, moment)
     if level is None:
         return None, {}
     levels = {}
     for window in SHOWN:
-        if window in stretches:
-            own = _level_in(question, source_of(level), stretches[window])
+        if window in moment.stretches:
+            own = moment.level(question, level.source, window)
             if own is not None and _half(own, question) <= WIDEST:
                 levels[window] = own
     levels.setdefault(level.window, level)
     return level, levels
 
 
-def source_of(level: Level) -> Source:
-    """Return the source of a level."""
-    return next(source for source in ("requests", *TRUST) if source == level.source)
-
-
 def _level_in(question: QuestionSpec, source: Source, stretch: TimeStretch) -> Level | None:
-    if source in ("requests", "builtin"):
+    if source in BY_REQUEST:
         tenants = stretch.window in ("1h", "6h")
         return request_level(question, stretch, tenants=tenants)
     return sampled_level(question, source, stretch)
@@ -235,16 +254,14 @@ def _half(level: Level, question: QuestionSpec) -> float:
     return ((1.0 if level.upper is None else level.upper) - level.lower) / 2
 
 
-def level_by(
-    question: QuestionSpec, source: Source, stretches: Mapping[str, TimeStretch]
-) -> Level | None:
+def level_by(question: QuestionSpec, source: Source, moment: Moment) -> Level | None:
     """Return the level by a source over the shortest window in which it is narrow.
 
     If it is narrow in none, the narrowest; None if that is too wide as well.
     """
     best: Level | None = None
-    for stretch in stretches.values():
-        level = _level_in(question, source, stretch)
+    for window in moment.stretches:
+        level = moment.level(question, source, window)
         if level is None:
             continue
         if _half(level, question) <= (ENOUGH_OF_MODEL if source == "model" else NARROW):
@@ -262,19 +279,13 @@ def choose_sources(service: AskedService, now: float) -> bool:
     The first that is narrow enough is chosen, in order of trust. If none is, the narrowest. The
     first choice may be mended at any time; from then on a source is kept for a day.
     """
-    stretches: dict[str, TimeStretch] | None = None
+    moment = Moment(service, now)
     changed = False
     for question in QUESTIONS:
-        source, since = service.row.sources.get(question.name, ("", -DAY))
+        source, since = service.row.sources.get(question.name, (None, -DAY))
         if source and now - since < SOURCE_SECONDS:
             continue
-        if stretches is None:
-            stretches = {
-                window: stretch
-                for window in WINDOWS
-                if (stretch := service.stretch(window, now)) is not None
-            }
-        chosen = _choose_source(question, stretches)
+        chosen = _choose_source(question, moment)
         if chosen is None:
             continue
         if chosen != source:
@@ -283,12 +294,12 @@ def choose_sources(service: AskedService, now: float) -> bool:
     return changed
 
 
-def _choose_source(question: QuestionSpec, stretches: Mapping[str, TimeStretch]) -> Source | None:
+def _choose_source(question: QuestionSpec, moment: Moment) -> Source | None:
     if question.sources == ("requests",):
         return "requests"
     found: list[Level] = []
     for source in question.sources:
-        level = level_by(question, source, stretches)
+        level = level_by(question, source, moment)
         if level is None:
             continue
         if source != "model" and _half(level, question) <= NARROW:
@@ -298,74 +309,52 @@ def _choose_source(question: QuestionSpec, stretches: Mapping[str, TimeStretch])
     def width(level: Level) -> float:
         return (1.0 if level.upper is None else level.upper) - level.lower
 
-    return source_of(min(found, key=width)) if found else None
+    return min(found, key=width).source if found else None
 
 
-def latency_levels(service: AskedService, now: float) -> dict[str, Level]:
+def latency_levels(moment: Moment) -> dict[str, Level]:
     """Return the p95 by window, where it is known."""
-    levels = {}
-    for window in SHOWN:
-        histogram = service.latency.last(WINDOWS[window], now)
-        limits = p95(histogram)
-        if histogram is None or limits is None:
-            continue
-        value, lower, upper = limits
-        levels[window] = Level(
-            value=value,
-            lower=lower,
-            upper=upper,
-            window=window,
-            samples=histogram.n,
-            worth=float(histogram.n),
-            source="requests",
-        )
-    return levels
+    latency = moment.service.latency
+    found = {
+        window: latency_level(latency.histogram(last_buckets(WINDOWS[window], moment.now)), window)
+        for window in SHOWN
+    }
+    return {window: level for window, level in found.items() if level is not None}
 
 
 def _movement(
-    question: QuestionSpec, service: AskedService, level: Level | None, now: float
+    question: QuestionSpec, moment: Moment, level: Level | None
 ) -> tuple[Movement | None, bool, float | None]:
     """Return the movement, whether it counts as moved for the worse, and the usual."""
-    first = now if service.traffic.first is None else service.traffic.first
-    before = usual_stretch(now, HOUR, service.frozen, first)
     movement: tuple[Movement, bool] | None = None
     usual: float | None = None
+    by_request = level is not None and level.source in BY_REQUEST
     if question.name == "fast":
-        if before is not None:
-            past = service.latency.between(before.start, before.end, COARSE)
-            movement = latency_movement(question, service.latency.last(HOUR, now), past)
-            limits = p95(past)
-            usual = limits and limits[0]
-    elif question.name != "complete" and before is not None:
-        past_sums = usual_sums(service.traffic, before)
-        movement = share_movement(question, service.traffic.last(HOUR, now), past_sums)
-        if level is not None and level.source in ("requests", "builtin"):
-            moments = past_sums.of(question.name)
-            usual = moments and moments.mean
-    if usual is None and level is not None and level.source not in ("requests", "builtin"):
-        usual = _usual_level(
-            question=question,
-            service=service,
-            level=level,
-            now=now,
-            first=first,
-        )
+        if moment.usual is not None:
+            latency = moment.service.latency
+            before = latency_level(latency.histogram(moment.usual))
+            now = latency_level(latency.histogram(last_buckets(HOUR, moment.now)))
+            movement = latency_movement(question, now, before)
+            usual = None if before is None else before.value
+    elif question.name != "complete" and moment.usual_sums is not None:
+        movement = share_movement(question, moment.recent, moment.usual_sums)
+        if by_request:
+            moments = moment.usual_sums.of(question.name)
+            usual = None if moments is None else moments.mean
+    if level is not None and not by_request:
+        usual = _usual_level(question, moment, level)
     if movement is None:
         return None, False, usual
     return movement[0], movement[1], usual
 
 
-def _usual_level(
-    question: QuestionSpec, service: AskedService, level: Level, now: float, first: float
-) -> float | None:
+def _usual_level(question: QuestionSpec, moment: Moment, level: Level) -> float | None:
     """Return the level by the same source before the window of a level, if it is narrow enough."""
-    before = usual_stretch(now, WINDOWS[level.window], service.frozen, first)
-    if before is None:
-        return None
-    stretch = service.past(before.start, before.end)
+    before = moment.usual_before(WINDOWS[level.window])
+    stretch = None if before is None else moment.service.stretch(before, "")
     if stretch is None:
         return None
-    usual = _level_in(question, source_of(level), stretch)
+    usual = _level_in(question, level.source, stretch)
     if usual is None or _half(usual, question) > ENOUGH_OF_MODEL:
         return None
     return usual.value
@@ -396,7 +385,7 @@ def _misses(question: QuestionSpec, level: Level | None, goal: float | None) -> 
     return level.upper is not None and level.upper < goal
 
 
-def _describe_source(question: QuestionSpec, level: Level | None, service: AskedService) -> str:
+def _describe_source(question: QuestionSpec, level: Level | None) -> str:
     if level is None:
         return _UNTOLD
     if level.source == "requests":
@@ -405,7 +394,8 @@ def _describe_source(question: QuestionSpec, level: Level | None, service: Asked
         return "built-in rules, every answer"
     if level.source == "labels":
         kind = "label" if level.samples == 1 else "labels"
-        helped = " + model" if level.samples < 100 and "model" in question.sources else ""
+        few = level.samples < MANY_LABELS
+        helped = " + model" if few and "model" in question.sources else ""
         return f"{level.samples:,} {kind}{helped}"
     if level.source == "judge":
         return f"{level.samples:,} verdicts of the judge"
@@ -431,53 +421,26 @@ def history(
     question: QuestionSpec, source: Source, service: AskedService, *, seconds: int, now: float
 ) -> list[tuple[float, Level]]:
     """Return (start, level) of up to `POINTS` parts of the last `seconds` that have a level."""
-    width = FINE if seconds <= 6 * HOUR else COARSE
+    width = bucket_width(seconds)
     size = max(1, -(-seconds // (POINTS * width))) * width
     end = (now // size + 1) * size
     found: list[tuple[float, Level]] = []
     start = end - -(-seconds // size) * size
     while start < end:
-        level = _level_between(
-            question=question,
-            source=source,
-            service=service,
-            start=start,
-            end=start + size,
-            width=width,
-        )
+        level = _level_of(question, source, service, BucketRange(start, start + size, width))
         if level is not None:
             found.append((start, level))
         start += size
     return found
 
 
-def _level_between(
-    question: QuestionSpec,
-    source: Source,
-    service: AskedService,
-    start: float,
-    end: float,
-    width: int,
+def _level_of(
+    question: QuestionSpec, source: Source, service: AskedService, buckets: BucketRange
 ) -> Level | None:
     if question.name == "fast":
-        histogram = service.latency.between(start, end, width)
-        limits = p95(histogram)
-        if histogram is None or limits is None:
-            return None
-        return Level(
-            value=limits[0],
-            lower=limits[1],
-            upper=limits[2],
-            window="",
-            samples=histogram.n,
-            worth=float(histogram.n),
-            source="requests",
-        )
-    if service.samples.complete_from(service.name) > start:
-        return None
-    samples = list(service.samples.between(service.name, start, end))
-    stretch = TimeStretch("1h", samples, service.traffic.between(start, end, width))
-    return _level_in(question, source, stretch)
+        return latency_level(service.latency.histogram(buckets))
+    stretch = service.stretch(buckets, "1h")
+    return None if stretch is None else _level_in(question, source, stretch)
 
 
 def compare(
@@ -485,31 +448,23 @@ def compare(
 ) -> list[tuple[Answer, Level | None, Level | None]]:
     """Return each question with its levels in up to a day before and after a time."""
     length = max(HOUR, min(DAY, now - at))
-    width = FINE if 2 * length <= 6 * HOUR else COARSE
+    width = bucket_width(2 * length)
     cut = at // width * width
     start = (cut - length) // width * width
     end = cut - (cut - at - length) // width * width  # the newest requests are after the change
+    before = BucketRange(start, cut, width)
+    after = BucketRange(cut, end, width)
     rows: list[tuple[Answer, Level | None, Level | None]] = []
     for question, answer in zip(QUESTIONS, answers, strict=True):
-        source = None if answer.level is None else source_of(answer.level)
-        if source is None:
+        if answer.level is None:
             rows.append((answer, None, None))
             continue
-        before = _level_between(
-            question=question,
-            source=source,
-            service=service,
-            start=start,
-            end=cut,
-            width=width,
+        source = answer.level.source
+        rows.append(
+            (
+                answer,
+                _level_of(question, source, service, before),
+                _level_of(question, source, service, after),
+            )
         )
-        after = _level_between(
-            question=question,
-            source=source,
-            service=service,
-            start=cut,
-            end=end,
-            width=width,
-        )
-        rows.append((answer, before, after))
     return rows

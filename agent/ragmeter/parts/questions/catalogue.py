@@ -7,11 +7,9 @@ from typing import Literal, NamedTuple
 
 from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.parts.views import Source
 
 Unit = Literal["share", "seconds", "usd"]
-
-Source = Literal["requests", "labels", "judge", "model", "builtin"]
-"""What a number rests on. `requests`: what every request reports."""
 
 TRUST: tuple[Source, ...] = ("labels", "judge", "model", "builtin")
 """The sources of a question that is estimated, the most trusted first."""
@@ -167,6 +165,13 @@ _REQUEST_SCORES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "fast": (("latency", "total"),),
     "cost": (("cost_usd", BUILTIN_SCORER),),
 }
+
+
+QUESTION_OF: Mapping[str, str] = {
+    **{metric: question for question, pairs in _REQUEST_SCORES.items() for metric, _ in pairs},
+    **{metric: reader.question for (metric, _), reader in READERS.items()},
+}
+"""The question that a metric tells of."""
 
 
 def scores_of(question: str) -> tuple[tuple[str, str], ...]:

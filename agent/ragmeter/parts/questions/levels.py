@@ -15,7 +15,7 @@ import numpy as np
 
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.parts.questions.catalogue import QuestionSpec, Source
+from ragmeter.parts.questions.catalogue import QuestionSpec
 from ragmeter.parts.questions.clusters import effective_samples
 from ragmeter.parts.questions.estimator import (
     LEAST_GUESSED,
@@ -26,7 +26,7 @@ from ragmeter.parts.questions.estimator import (
 )
 from ragmeter.parts.questions.samples import Valuation, ValuedTrace
 from ragmeter.parts.questions.traffic import EDGES, INDEXED, RequestSums
-from ragmeter.parts.views import Level
+from ragmeter.parts.views import Level, Source
 from ragmeter.windows.estimators import (
     Z_95,
     Interval,

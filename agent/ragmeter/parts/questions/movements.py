@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from ragmeter.parts.questions.catalogue import QuestionSpec
 from ragmeter.parts.questions.levels import worth_of
-from ragmeter.parts.questions.traffic import COARSE, FINE, RequestBuckets, RequestSums
-from ragmeter.parts.views import Movement
+from ragmeter.parts.questions.traffic import COARSE, DAY, HOUR, BucketRange, RequestSums
+from ragmeter.parts.views import Level, Movement
 from ragmeter.windows.estimators import Z_95
 from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.windows import Windows
 
-HOUR = 3600
-USUAL_SECONDS = 7 * 86_400  # the usual holds every hour of the day and every day of the week
+USUAL_SECONDS = 7 * DAY  # the usual holds every hour of the day and every day of the week
 
 # What the usual must hold before anything is compared with it.
-LEAST_USUAL_SECONDS = 3 * 3600
+LEAST_USUAL_SECONDS = 3 * HOUR
 LEAST_USUAL = 50.0  # independent requests
 LEAST_NOW = 20.0  # the same of the last hour
 
@@ -26,17 +24,10 @@ LEAST_NOW = 20.0  # the same of the last hour
 SURE = 3.3
 
 
-class UsualStretch(NamedTuple):
-    """The stretch of time that is the usual, [start, end)."""
-
-    start: float
-    end: float
-
-
-def usual_stretch(
+def usual_buckets(
     now: float, seconds: int, frozen: float | None, first: float
-) -> UsualStretch | None:
-    """Return the stretch before the last `seconds`, None if there is too little of it.
+) -> BucketRange | None:
+    """Return the buckets before the last `seconds`, None if they reach back too little.
 
     Args:
         now: Event time.
@@ -47,7 +38,9 @@ def usual_stretch(
     end = now - seconds if frozen is None else min(now - seconds, frozen)
     end = end // COARSE * COARSE
     start = max(end - USUAL_SECONDS, first // COARSE * COARSE)
-    return UsualStretch(start, end) if end - max(start, first) >= LEAST_USUAL_SECONDS else None
+    if end - max(start, first) < LEAST_USUAL_SECONDS:
+        return None
+    return BucketRange(start, end, COARSE)
 
 
 def share_movement(
@@ -66,7 +59,7 @@ def share_movement(
     worth_before = worth_of(usual, question.name, tenants=False)
     if worth < LEAST_NOW or worth_before < LEAST_USUAL:
         return None
-    # two pseudo-requests at the farther end, so that a stretch without a failure has an error
+    # a stretch without a failure has no variance of its own, and is not known better for that
     pooled = (now.variance * now.kish + before.variance * before.kish) / (now.kish + before.kish)
     error = math.sqrt(
         max(now.variance, pooled) / worth + max(before.variance, pooled) / worth_before
@@ -100,49 +93,46 @@ class TotalTimes:
         self._windows = windows
         self._service = service
 
-    def between(self, start: float, end: float, width: int) -> LogHistogram | None:
-        """Return the histogram of the buckets of a width that begin in [start, end)."""
+    def histogram(self, buckets: BucketRange) -> LogHistogram | None:
+        """Return the histogram of some buckets, None without a request."""
         total = LogHistogram()
-        for index in range(math.ceil(start / width), math.ceil(end / width)):
+        width = buckets.width
+        for number in buckets.numbers:
             part = self._windows.bucket_latency(
-                self._service, "", "total", width, float(index * width)
+                self._service, "", "total", width, float(number * width)
             )
             if part is not None:
                 total.merge(part)
         return total if total.n else None
 
-    def last(self, seconds: int, now: float) -> LogHistogram | None:
-        """Return the histogram of the last `seconds` up to event time `now`."""
-        width = FINE if seconds <= 6 * HOUR else COARSE
-        end = (now // width + 1) * width
-        return self.between(end - seconds, end, width)
 
-
-def p95(histogram: LogHistogram | None) -> tuple[float, float, float | None] | None:
+def latency_level(histogram: LogHistogram | None, window: str = "") -> Level | None:
     """Return the 95th percentile with its 95 % limits, None without enough requests."""
     if histogram is None:
         return None
     for _, value, lower, upper in histogram.limits((0.95,)):
-        return value, value if lower is None else lower, upper
+        return Level(
+            value=value,
+            lower=lower,
+            upper=upper,
+            window=window,
+            samples=histogram.n,
+            worth=float(histogram.n),
+            source="requests",
+        )
     return None
 
 
 def latency_movement(
-    question: QuestionSpec, recent: LogHistogram | None, usual: LogHistogram | None
+    question: QuestionSpec, now: Level | None, before: Level | None
 ) -> tuple[Movement, bool] | None:
     """Return the movement of the p95 in seconds, and whether it counts as moved for the worse."""
-    now, before = p95(recent), p95(usual)
-    if now is None or before is None or now[2] is None or before[2] is None:
+    if now is None or before is None or now.upper is None or before.upper is None:
         return None
-    error = math.hypot(now[2] - now[1], before[2] - before[1]) / (2 * Z_95)
+    error = math.hypot(now.upper - now.lower, before.upper - before.lower) / (2 * Z_95)
     return _judge(
         question,
-        change=now[0] - before[0],
+        change=now.value - before.value,
         error=error,
-        least=question.least * before[0],
+        least=question.least * before.value,
     )
-
-
-def usual_sums(traffic: RequestBuckets, usual: UsualStretch) -> RequestSums:
-    """Return the sums of the usual."""
-    return traffic.between(usual.start, usual.end, COARSE)

@@ -20,9 +20,8 @@ from ragmeter.parts.questions.answers import (
     choose_sources,
     compare,
     history,
-    source_of,
 )
-from ragmeter.parts.questions.catalogue import BY_NAME, READERS, ScoreReader
+from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
 from ragmeter.parts.questions.clusters import find_slot
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.samples import (
@@ -41,7 +40,14 @@ from ragmeter.parts.questions.traffic import (
     TrafficKey,
     TrafficRow,
 )
-from ragmeter.parts.views import Answer, Change, Level, QuestionAnswers, SegmentAnswer
+from ragmeter.parts.views import (
+    Answer,
+    Change,
+    Level,
+    QuestionAnswers,
+    SegmentAnswer,
+    Source,
+)
 from ragmeter.windows.sums import stratum_key
 from ragmeter.windows.windows import Windows
 
@@ -56,15 +62,6 @@ _CHOICE_SECONDS = 300  # of event time between two looks at which source a numbe
 _NEW_TAG_SECONDS = 3600  # a value that a service had within its first hour is no change
 _MAX_SEEN = 200  # segments of a service whose first time is kept
 _SHOWN_VALUES = 3  # of a tag, for which a service has gauges
-
-# What a rule's metric tells of; the others are in `READERS`.
-_QUESTION_OF = {
-    "error": "works",
-    "timeout": "works",
-    "empty_answer": "works",
-    "latency": "fast",
-    "cost_usd": "cost",
-}
 
 _BUILTIN = {one.question: one for one in READERS.values() if one.source == "builtin"}
 
@@ -165,7 +162,6 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             if traffic is None:
                 traffic = self._traffic[key] = RequestBuckets(whole=not segment)
             traffic.add(request)
-            self._gone.pop(json.dumps([_TRAFFIC, *key]), None)
             if segment not in row.first_seen and len(row.first_seen) < _MAX_SEEN:
                 row.first_seen[segment] = trace.timestamp
                 self._touched[trace.service] = None
@@ -180,7 +176,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         if total is not None and longest is not None and total >= 0:
             self._count_event(trace.service, "fast", weight, float(total <= longest))
         answered = values.get(PLACE["answered"])
-        if answered is not None and self._source(trace.service, "answered") in ("", "builtin"):
+        if answered is not None and self._source(trace.service, "answered") in (None, "builtin"):
             self._count_event(trace.service, "answered", weight, answered)
 
     def _count_event(self, service: str, question: str, weight: float, good: float) -> None:
@@ -189,9 +185,9 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         # a series that starts at 0 loses no first increase to `rate()`
         self._counters.inc("rag_question_good_total", labels, weight * good)
 
-    def _source(self, service: str, question: str) -> str:
+    def _source(self, service: str, question: str) -> Source | None:
         row = self._rows.get(service)
-        return row.sources.get(question, ("", 0.0))[0] if row is not None else ""
+        return None if row is None else row.source(question)
 
     def _count_values(self, arrival: Arrival) -> None:
         trace = arrival.trace
@@ -213,7 +209,6 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             self._samples.add(
                 SampleName(trace.service, _hash(trace.trace_id)),
                 at=trace.timestamp,
-                weight=1 / trace.probability,
                 segments=arrival.segments,
                 values=values,
             )
@@ -248,11 +243,8 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             row = self._rows.get(alert.service)
             if row is None:
                 continue
-            question = _QUESTION_OF.get(alert.metric) or next(
-                (one.question for (metric, _), one in READERS.items() if metric == alert.metric),
-                "",
-            )
-            if alert.state == "firing" and question:
+            question = QUESTION_OF.get(alert.metric)
+            if alert.state == "firing" and question is not None:
                 since = at if alert.since is None else alert.since
                 row.incidents[alert.id] = (question, alert.severity, since)
             elif alert.id in row.incidents:
@@ -319,7 +311,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             if answer.question == question and answer.level is not None:
                 return history(
                     BY_NAME[question],
-                    source_of(answer.level),
+                    answer.level.source,
                     self._service(service),
                     seconds=seconds,
                     now=self._time,

@@ -49,13 +49,11 @@ class ValuedTrace:
 
     Args:
         at: Event time in Unix seconds.
-        weight: For how many requests it stands: 1 / upstream probability.
         segments: The segments that it was counted in.
         values: What is known of it.
     """
 
     at: float
-    weight: float
     segments: tuple[str, ...]
     values: Valuations = field(default_factory=dict)
 
@@ -88,7 +86,6 @@ class ValuedTraces:
         name: SampleName,
         *,
         at: float,
-        weight: float,
         segments: tuple[str, ...],
         values: Valuations,
     ) -> None:
@@ -96,7 +93,7 @@ class ValuedTraces:
         own = self._samples.setdefault(name.service, {})
         sample = own.get(name.trace)
         if sample is None:
-            sample = own[name.trace] = ValuedTrace(at, weight, segments)
+            sample = own[name.trace] = ValuedTrace(at, segments)
             insort(self._order.setdefault(name.service, []), (at, name.trace))
             self._count += 1
         for question, by_source in values.items():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ragmeter.parts.questions.answers import DAY, AskedService, source_of
+from ragmeter.parts.questions.answers import BY_REQUEST, AskedService
 from ragmeter.parts.questions.catalogue import BY_NAME, QuestionSpec
 from ragmeter.parts.questions.levels import TimeStretch, request_level, sampled_level, worth_of
 from ragmeter.parts.questions.movements import SURE
-from ragmeter.parts.questions.traffic import COARSE, RequestBuckets
+from ragmeter.parts.questions.traffic import DAY, RequestBuckets, last_buckets
 from ragmeter.parts.views import Answer, Level, SegmentAnswer
 from ragmeter.windows.windows import Windows
 
@@ -24,13 +24,14 @@ def segment_levels(
     now: float,
 ) -> Iterator[SegmentAnswer]:
     """Yield the level of each question in each segment over the last day, where there is one."""
-    whole = service.stretch(WINDOW, now)
+    day = last_buckets(DAY, now)
+    whole = service.stretch(day, WINDOW)
     if whole is None:
         return
+    dependence = {answer.question: _dependence(whole, answer.question) for answer in answers}
     for segment, traffic in sorted(segments.items()):
         samples = [sample for sample in whole.samples if segment in sample.segments]
-        end = (now // COARSE + 1) * COARSE
-        part = TimeStretch(WINDOW, samples, traffic.between(end - DAY, end, COARSE))
+        part = TimeStretch(WINDOW, samples, traffic.sums(day))
         for answer in answers:
             question = BY_NAME[answer.question]
             if question.name == "fast":
@@ -41,32 +42,31 @@ def segment_levels(
                 continue
             if answer.level is None:
                 continue
-            level = _level(question, answer.level, part, whole)
+            worth_one = dependence[question.name]
+            if answer.level.source in BY_REQUEST:
+                level = request_level(question, part, tenants=False, dependence=worth_one)
+            else:
+                level = sampled_level(question, answer.level.source, part)
             if level is not None:
-                moved = _differs(question, part, whole)
+                moved = _differs(question, part, whole, worth_one)
                 yield SegmentAnswer(segment, question.name, level, moved)
 
 
-def _level(
-    question: QuestionSpec, of_service: Level, part: TimeStretch, whole: TimeStretch
-) -> Level | None:
-    source = source_of(of_service)
-    if source not in ("requests", "builtin"):
-        return sampled_level(question, source, part)
-    moments = whole.sums.of(question.name)
-    worth = worth_of(whole.sums, question.name, tenants=False)
-    dependence = max(1.0, moments.kish / worth) if moments and worth else 1.0
-    return request_level(question, part, tenants=False, dependence=dependence)
+def _dependence(whole: TimeStretch, question: str) -> float:
+    """Return how many requests of a service are worth one independent one."""
+    moments = whole.sums.of(question)
+    worth = worth_of(whole.sums, question, tenants=False)
+    return max(1.0, moments.kish / worth) if moments and worth else 1.0
 
 
-def _differs(question: QuestionSpec, part: TimeStretch, whole: TimeStretch) -> bool:
+def _differs(
+    question: QuestionSpec, part: TimeStretch, whole: TimeStretch, dependence: float
+) -> bool:
     """Return whether the requests of a segment are worse than the others beyond chance."""
     own, all_ = part.sums.of(question.name), whole.sums.of(question.name)
     if own is None or all_ is None or all_.weight - own.weight < 1:
         return False
     rest = (all_.mean * all_.weight - own.mean * own.weight) / (all_.weight - own.weight)
-    worth = worth_of(whole.sums, question.name, tenants=False)
-    dependence = max(1.0, all_.kish / worth) if worth else 1.0
     others = max(1.0, all_.kish - own.kish)
     error = math.sqrt(all_.variance * dependence * (1 / own.kish + 1 / others))
     worse = rest - own.mean if question.better == "higher" else own.mean - rest

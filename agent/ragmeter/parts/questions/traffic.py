@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 
 from ragmeter.parts.questions.clusters import SLOTS
 
-FINE, COARSE = 300, 3600  # seconds of a bucket
-KEPT_FINE, KEPT_COARSE = 7 * 3600, 14 * 86_400  # seconds for which buckets are kept
-KEPT_SLOTS = 26 * 3600  # seconds for which coarse buckets know their clusters: a day and the usual
+HOUR = 3600
+DAY = 24 * HOUR
+
+FINE, COARSE = 300, HOUR  # seconds of a bucket
+KEPT_FINE, KEPT_COARSE = 7 * HOUR, 14 * DAY  # seconds for which buckets are kept
+KEPT_SLOTS = 26 * HOUR  # seconds for which coarse buckets know their clusters: a day and the usual
 
 TRACKED = ("works", "answered", "grounded", "retrieved", "cited", "cost")
 """What requests have a value of: questions and, of the last four shares, a cheap score."""
@@ -42,6 +45,31 @@ _BINS = (len(INDEXED), BINS, 2)
 _SLOTS = (2, SLOTS, _SHARES, 2)
 
 Numbers = NDArray[np.float64]
+
+
+class BucketRange(NamedTuple):
+    """The buckets of a width that begin in [start, end), in Unix seconds."""
+
+    start: float
+    end: float
+    width: int
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the buckets: their start divided by the width."""
+        return range(math.ceil(self.start / self.width), math.ceil(self.end / self.width))
+
+
+def bucket_width(seconds: float) -> int:
+    """Return the width of the buckets that a stretch of so many seconds is made of."""
+    return FINE if seconds <= 6 * HOUR else COARSE
+
+
+def last_buckets(seconds: int, now: float) -> BucketRange:
+    """Return the buckets of the last `seconds` up to event time `now`, with the open one."""
+    width = bucket_width(seconds)
+    end = (now // width + 1) * width
+    return BucketRange(end - seconds, end, width)
 
 
 class QuestionMoments(NamedTuple):
@@ -318,28 +346,14 @@ class RequestBuckets:
         kept = KEPT_FINE if key.width == FINE else KEPT_COARSE
         return (key.number + 1) * key.width <= now - kept
 
-    def between(self, start: float, end: float, width: int) -> RequestSums:
-        """Return the sums of the buckets of a width that begin in [start, end)."""
+    def sums(self, buckets: BucketRange) -> RequestSums:
+        """Return the sums of some buckets."""
         total = RequestSums()
-        for _, sums in self.buckets(start, end, width):
-            total.add(sums)
-        return total
-
-    def buckets(self, start: float, end: float, width: int) -> Iterator[tuple[float, RequestSums]]:
-        """Yield (start, sums) of the filled buckets of a width that begin in [start, end)."""
-        for index in range(math.ceil(start / width), math.ceil(end / width)):
-            sums = self._buckets.get(TrafficKey(width, index))
+        for number in buckets.numbers:
+            sums = self._buckets.get(TrafficKey(buckets.width, number))
             if sums is not None:
-                yield float(index * width), sums
-
-    def last(self, seconds: int, now: float) -> RequestSums:
-        """Return the sums of the last `seconds` up to event time `now`, the open bucket included.
-
-        Of up to six hours they are of fine buckets.
-        """
-        width = FINE if seconds <= 6 * 3600 else COARSE
-        end = (now // width + 1) * width
-        return self.between(end - seconds, end, width)
+                total.add(sums)
+        return total
 
     def changes(self) -> dict[TrafficKey, TrafficRow | None]:
         """Return the buckets that changed since the last call, None for dropped ones."""
