@@ -1,1 +1,1 @@
-"""What every floor says of alerts: their values, rules, runbooks and PromQL."""
+"""Alerts as every floor knows them: values, rules, runbooks and PromQL."""

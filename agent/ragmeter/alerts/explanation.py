@@ -1,4 +1,4 @@
-"""What an alert asks of whoever compares segments, and the answer."""
+"""The question that an alert asks of whoever compares segments, and the answer."""
 
 from __future__ import annotations
 

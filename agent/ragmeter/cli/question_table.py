@@ -1,4 +1,4 @@
-"""What a service is asked, for the terminal: its incidents, and eight rows of numbers."""
+"""The terminal view of a service: its incidents, and a row for each of its eight questions."""
 
 from __future__ import annotations
 

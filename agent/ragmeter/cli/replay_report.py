@@ -1,4 +1,4 @@
-"""What `ragmeter run` prints of a replay: progress, every service at its end, pages to open."""
+"""Print a replay for `ragmeter run`: its progress, every service at its end, pages to open."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from ragmeter.core.durations import parse_window
 
 
 class StateSettings(SettingsSection):
-    """What outlives the process."""
+    """The files that outlive the process."""
 
     path: Path = Field(
         Path(".ragmeter/state.sqlite"),

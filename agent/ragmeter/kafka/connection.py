@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # moves a leader takes some seconds, and someone waits at a terminal.
 REACH_SECONDS = 15.0
 
-# Of a worker in its consumer groups: heartbeats in a session, of which five may be lost, and the
-# time that the members of a group have to join it again.
+# A worker sends this many heartbeats in a session of its consumer groups, so that five may be lost;
+# the members of a group have this long to join it again.
 HEARTBEATS = 6
 REBALANCE_SECONDS = 60.0
 

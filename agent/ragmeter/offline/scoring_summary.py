@@ -1,4 +1,4 @@
-"""What a run of offline scoring has scored, and what failed."""
+"""Count the results of a run of offline scoring, and its failures."""
 
 from __future__ import annotations
 

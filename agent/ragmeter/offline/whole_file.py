@@ -1,4 +1,4 @@
-"""What `ragmeter score` and `ragmeter segments` read of whole files.
+"""Read whole files for `ragmeter score` and `ragmeter segments`.
 
 Feedback is joined, and windows are filled.
 Unlike in the running agent nothing expires: there are no windows and no horizon.

@@ -1,11 +1,11 @@
-"""What is known of the questions in words, the same on every surface; pure."""
+"""Write the answers to the questions in words, the same on every surface; pure."""
 
 from __future__ import annotations
 
 from ragmeter.parts.views import Answer, Level
 
 MARKS = {"bad": "■", "moved": "▲", "good": "", "not enough": ""}
-"""What stands beside a number, by the state of its question."""
+"""The mark beside a number, by the state of its question."""
 
 THOUSAND = 1_000  # answers whose cost is shown: that of one has too many zeros
 

@@ -1,4 +1,4 @@
-"""What is known of the questions of one service at a moment: level, movement, usual, goal, state.
+"""Answer the questions of one service at a moment: level, movement, usual, goal, state.
 
 Pure: it reads the sums and samples that it is given, and event time.
 """

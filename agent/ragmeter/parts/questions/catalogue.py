@@ -154,7 +154,7 @@ READERS: Mapping[tuple[str, str], ScoreReader] = {
     ("citation_precision", "judge"): ScoreReader("cited", "judge", _itself),
     ("nugget_vital", "autonuggetizer"): ScoreReader("complete", "judge", _itself),
 }
-"""What reads a score, by metric and scorer without its version."""
+"""The reader of each score, by metric and scorer without its version."""
 
 _REQUEST_SCORES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "works": (

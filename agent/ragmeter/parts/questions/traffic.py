@@ -1,4 +1,4 @@
-"""What every request of a service says of the questions, in buckets of event time; pure.
+"""Sum what every request of a service tells, in buckets of event time; pure.
 
 A bucket holds sums, so that those of any stretch of time are added up. The fine buckets of five
 minutes reach back seven hours, for the last hour and its charts; the coarse ones of an hour reach
@@ -26,7 +26,7 @@ KEPT_FINE, KEPT_COARSE = 7 * HOUR, 14 * DAY  # seconds for which buckets are kep
 KEPT_SLOTS = 26 * HOUR  # seconds for which coarse buckets know their clusters: a day and the usual
 
 TRACKED = ("works", "answered", "grounded", "retrieved", "cited", "cost")
-"""What requests have a value of: questions and, of the last four shares, a cheap score."""
+"""The values that a request has: of questions, and of the last four shares a cheap score."""
 
 PLACE: Mapping[str, int] = {name: place for place, name in enumerate(TRACKED)}
 
