@@ -86,8 +86,10 @@ class Processing:
                     scored.append((one, outcome))
                 else:
                     records += outcome
-            records += processor.encode(scored)
-            processor.publish([one for _, one in scored])  # as an owner does after its commit
+            records += [one.record for one in processor.encode(scored)]
+            processor.publish(
+                [one for _, one in scored], records
+            )  # as an owner does after its commit
             return records
 
     def pairs(self) -> list[MetricScorer]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerFenced
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
@@ -60,6 +60,18 @@ class BeginAgain(Unavailable):
 
 class StateRefused(UnusableResource):
     """The state of a partition does not fit the offsets that are committed beside it."""
+
+
+class RecordsRefused(BeginAgain):
+    """Topics do not take some of the records of a transaction, which are too large for them.
+
+    Attributes:
+        numbers: Their places among the records.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__("a topic refuses a record as too large")
+        self.numbers = tuple(numbers)
 
 
 class OutRecord(NamedTuple):
@@ -424,28 +436,44 @@ class PartitionOwner(ABC):
 
         Raises:
             ProducerFenced: Another worker owns the partition by now.
-            MessageSizeTooLargeError: A topic does not take one of the records.
+            RecordsRefused: Topics do not take some of the records.
         """
         producer = self._producer
         if producer is None:
             raise RuntimeError("producer is missing")
         async with asyncio.timeout(SEND_SECONDS):
             await producer.begin_transaction()
-            sent = [
-                await producer.send(
-                    record.topic,
-                    # a record without key and value is refused; one with an empty key is not
-                    record.value,
-                    b"" if record.key is None and not record.value else record.key,
-                    record.partition,
-                    headers=list(record.headers.items()),
-                )
-                for record in records
-            ]
+            sent: list[asyncio.Future[Any]] = []
+            for number, record in enumerate(records):
+                try:
+                    sending = await producer.send(
+                        record.topic,
+                        # a record without key and value is refused; one with an empty key is not
+                        record.value,
+                        b"" if record.key is None and not record.value else record.key,
+                        record.partition,
+                        headers=list(record.headers.items()),
+                    )
+                except MessageSizeTooLargeError:  # too large for the client already
+                    raise RecordsRefused([number]) from None
+                sent.append(sending)
             await producer.send_offsets_to_transaction({self.tp: position}, self.group.name)
-            await asyncio.gather(*sent)
+            outcomes = await asyncio.gather(*sent, return_exceptions=True)
+            _raise_refusals(outcomes)
             await producer.commit_transaction()
         self.group.answered_at = time.monotonic()
         self.position = position
         while self._written and self._written[0][0] < position:
             self._written.popleft()
+
+
+def _raise_refusals(outcomes: Sequence[object]) -> None:
+    """Raise `RecordsRefused` for records that brokers find too large, or else the first failure."""
+    refused = [
+        number for number, one in enumerate(outcomes) if isinstance(one, MessageSizeTooLargeError)
+    ]
+    if refused:
+        raise RecordsRefused(refused)
+    for one in outcomes:
+        if isinstance(one, BaseException):
+            raise one

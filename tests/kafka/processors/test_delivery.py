@@ -31,6 +31,13 @@ def test_a_letter_goes_as_it_came() -> None:
     assert "truncated" not in letter.headers
 
 
+def test_a_message_over_the_limit_is_buried_without_its_body() -> None:
+    limit = AgentSettings().limits.trace_bytes
+    assert bury(b"w" * limit).value == b"w" * limit
+    letter = bury(b"w" * (limit + 1))
+    assert (letter.value, letter.headers["truncated"]) == (b"", b"1")
+
+
 def test_of_a_letter_that_is_too_large_its_place_goes() -> None:
     letter = without_body(bury(b"large"))
     assert letter.value == b""

@@ -43,6 +43,9 @@ class TracePreparer:
     The trace stays in its topic as it was sent, so whoever reads it there again
     (`ragmeter.kafka.evidence_fetcher`) prepares it again. `counters` count redactions and lookups;
     `seconds` bounds the lookup of all passages of a trace. Use it as a context manager.
+
+    Attributes:
+        limit: Bytes of the largest trace.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class TracePreparer:
         self.content = ContentPolicy(settings.privacy)
         self._counters = counters
         self._resolvers = settings.resolvers
-        self._limit = settings.limits.trace_bytes
+        self.limit = settings.limits.trace_bytes
         self._tags = {*settings.segments, *VERSION_TAGS}
         self._seconds = seconds
         wanted = bool(settings.resolvers.sources)
@@ -88,7 +91,7 @@ class TracePreparer:
             return trace
         try:
             async with asyncio.timeout(self._seconds):
-                limit = self._limit
+                limit = self.limit
                 count = not again
                 return await resolver.resolve_redacted(trace, self.redactor, limit, count=count)
         except TimeoutError:
@@ -177,7 +180,9 @@ class DeadLetterTopic:
         letter = OutRecord(
             topic=self.topic, value=failure.raw, key=key, partition=None, headers=headers
         )
-        return letter if self._preparer.keeps_raw else without_body(letter)
+        # a body over the limit may be larger than any topic takes; it stays where it was read
+        small = len(failure.raw) <= self._preparer.limit
+        return letter if small and self._preparer.keeps_raw else without_body(letter)
 
 
 def without_body(letter: OutRecord) -> OutRecord:

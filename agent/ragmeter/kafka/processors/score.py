@@ -14,11 +14,10 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
-from aiokafka.errors import MessageSizeTooLargeError
 
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.config.settings import Settings
@@ -36,7 +35,7 @@ from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord, SourceOffset, encode_scores
 from ragmeter.kafka.scores_topic import encode_document
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
-from ragmeter.kafka.transactions import BeginAgain, OutRecord, OwnerGroup, PartitionOwner
+from ragmeter.kafka.transactions import OutRecord, OwnerGroup, PartitionOwner, RecordsRefused
 from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.parts.collection import PartKinds, document_kinds, document_topics
@@ -57,6 +56,13 @@ Outcome = ScoreRecord | list[OutRecord]
 
 _Handled = Outcome | Coroutine[Any, Any, Outcome]
 """What comes of a message at once, or a coroutine where something must be waited for."""
+
+
+class RecordOfMessages(NamedTuple):
+    """A record to send, and the messages that it is made of."""
+
+    record: OutRecord
+    messages: Sequence[Any]
 
 
 def arrival_time(message: Any, now: float) -> float | None:
@@ -196,33 +202,60 @@ class MessageProcessor:
         load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
         return ScoreRecord(scored, source, load)
 
-    def publish(self, records: Sequence[ScoreRecord]) -> None:
-        """Hand on scores that are committed, once unless a producer has sent their trace twice."""
+    def publish(self, records: Sequence[ScoreRecord], sent: Iterable[OutRecord]) -> None:
+        """Count dead letters among what was committed, and hand on scores.
+
+        Once each, unless a producer has sent their trace twice.
+        """
+        for letter in sent:
+            if letter.topic == self.dead.topic:
+                reason = letter.headers["reason"].decode()
+                self._counters.inc("ragmeter_dead_letters_total", (("reason", reason),))
         if self._outputs.on_results is not None:
             self._outputs.on_results([(one.load(), one.scored) for one in records if one.load])
         self._outputs.on_scores([one.scored for one in records])
 
-    def encode(self, scored: Sequence[tuple[Any, ScoreRecord]]) -> list[OutRecord]:
-        """Return the records of messages' traces, and letters of those that cannot be sent."""
-        by_service: dict[str, list[tuple[Any, ScoreRecord]]] = defaultdict(list)
+    def encode(
+        self, scored: Sequence[tuple[Any, ScoreRecord]], alone: Collection[int] = ()
+    ) -> list[RecordOfMessages]:
+        """Return the records of messages' traces, and letters of those that cannot be sent.
+
+        Args:
+            scored: The messages and what they scored.
+            alone: Offsets of messages that share no record with others.
+        """
+        groups: dict[tuple[str, int | None], list[tuple[Any, ScoreRecord]]] = defaultdict(list)
         for message, record in scored:
-            by_service[record.scored.service].append((message, record))
-        found: list[OutRecord] = []
-        for service, group in by_service.items():
+            own = message.offset if message.offset in alone else None
+            groups[record.scored.service, own].append((message, record))
+        found: list[RecordOfMessages] = []
+        for (service, _), group in groups.items():
+            messages = [message for message, _ in group]
             try:
                 encoded = encode_scores([record for _, record in group])
             except BadRecord as error:
                 if len(group) > 1:  # one of them: the others go without it
-                    found += [one for pair in group for one in self.encode([pair])]
-                    continue
-                if isinstance(error, RecordTooLarge):
-                    found += self._letter(group[0][0], _SCORES_TOO_LARGE)
+                    offsets = {message.offset for message in messages}
+                    found += self.encode(group, offsets)
+                elif isinstance(error, RecordTooLarge):
+                    found += self.bury_scores(messages[0])
                 else:  # a defect of ours that this trace has revealed
-                    found += self._defect(group[0][0], repr(error))
+                    letters = self._defect(messages[0], repr(error))
+                    found += [RecordOfMessages(letter, messages) for letter in letters]
                 continue
             key = service.encode("utf-8", "replace")
-            found += [OutRecord(self.scores_topic, data, key) for data in encoded]
+            found += [
+                RecordOfMessages(OutRecord(self.scores_topic, data, key), messages)
+                for data in encoded
+            ]
         return found
+
+    def bury_scores(self, message: Any) -> list[RecordOfMessages]:
+        """Return the letter of a message whose scores are too large for a record."""
+        return [
+            RecordOfMessages(letter, [message])
+            for letter in self._letter(message, _SCORES_TOO_LARGE)
+        ]
 
     def _document_part(self, value: bytes) -> str | None:
         """Return the name of the part that reads a message, None for a trace."""
@@ -259,12 +292,11 @@ class MessageProcessor:
         log.exception("a message cannot be processed", exc_info=error)
         return self._defect(message, repr(error))
 
-    def replace_refused(
-        self, message: Any, records: list[OutRecord], refused: int
-    ) -> list[OutRecord]:
-        """Return what is sent instead of records that were refused as too large so often."""
-        if not refused:
-            return records
+    def bury(self, message: Any, records: Sequence[OutRecord], refused: int) -> list[OutRecord]:
+        """Return what is sent instead of a message's records that topics have refused.
+
+        That is its dead letter, which has no body from the second refusal on.
+        """
         letters = [one for one in records if one.topic == self.dead.topic]
         if not letters:
             letters = self._letter(message, _SCORES_TOO_LARGE)
@@ -273,7 +305,7 @@ class MessageProcessor:
         return letters if refused == 1 else list(map(without_body, letters))
 
     def _letter(self, message: Any, failure: DecodeFailure) -> list[OutRecord]:
-        return [self.dead.of_message(message, failure)]
+        return [self.dead.of_message(message, failure, count=False)]  # `publish` does
 
     def _defect(self, message: Any, why: str) -> list[OutRecord]:
         return self._letter(message, DecodeFailure.of_whole("internal_error", why[:200], b""))
@@ -294,7 +326,7 @@ class ScoreOwner(PartitionOwner):
         super().__init__(group, tp)
         self._processor = processor
         self.batch = min(self.batch, processor.in_flight)
-        self._careful = False  # whether messages are committed one by one
+        self._alone: set[int] = set()  # offsets of messages one of which has a record too large
         self._refused: Counter[int] = Counter()  # by offset: how often its records were too large
         self._running: list[list[_Pair]] = []  # batches
         self._scoring = False
@@ -367,10 +399,8 @@ class ScoreOwner(PartitionOwner):
             if not done:
                 await self._wait()
                 continue
-            pairs = list(itertools.chain.from_iterable(done))
-            for some in [[pair] for pair in pairs] if self._careful else [pairs]:
-                await self._commit(some)
-            self._careful = False
+            await self._commit(list(itertools.chain.from_iterable(done)))
+            self._alone.clear()
             self._refused.clear()
             del self._running[: len(done)]
             self._moved.set()
@@ -378,33 +408,39 @@ class ScoreOwner(PartitionOwner):
     async def _commit(self, pairs: Sequence[_Pair]) -> None:
         """Commit what comes of messages.
 
-        Where a topic refuses a record, messages are committed one by one, and the one to blame
-        becomes a dead letter: with its body, or without where that is too large as well.
+        A message whose record a topic refuses becomes a dead letter when the owner begins again:
+        with its body, or without where that is too large as well. A record of several messages is
+        parted first.
         """
-        records: list[OutRecord] = []
+        records: list[RecordOfMessages] = []
         scored: list[tuple[Any, ScoreRecord]] = []
         for message, outcome in pairs:
             try:
                 result = outcome.result() if isinstance(outcome, asyncio.Task) else outcome
             except Exception as error:
                 result = self._processor.give_up(message, error)
+            refused = self._refused[message.offset]
             if isinstance(result, ScoreRecord):
-                scored.append((message, result))
-            else:
-                records += result
-        message = pairs[-1][0]
-        records += self._processor.encode(scored)
-        if self._careful:
-            records = self._processor.replace_refused(
-                message, records, self._refused[message.offset]
-            )
+                if not refused:
+                    scored.append((message, result))
+                    continue
+                result = []
+            if refused:
+                result = self._processor.bury(message, result, refused)
+            records += [RecordOfMessages(record, [message]) for record in result]
+        records += self._processor.encode(scored, self._alone)
+        sent = [one.record for one in records]
         try:
-            await self.commit(records, message.offset + 1)
-        except MessageSizeTooLargeError as error:
-            self._refused[message.offset] += self._careful
-            self._careful = True
-            raise BeginAgain("a topic refuses a record as too large") from error
-        self._processor.publish([record for _, record in scored])
+            await self.commit(sent, pairs[-1][0].offset + 1)
+        except RecordsRefused as error:
+            for number in error.numbers:
+                offsets = [message.offset for message in records[number].messages]
+                if len(offsets) > 1:
+                    self._alone.update(offsets)
+                else:
+                    self._refused[offsets[0]] += 1
+            raise
+        self._processor.publish([record for _, record in scored], sent)
 
 
 def _is_finished(batch: Sequence[_Pair]) -> bool:
