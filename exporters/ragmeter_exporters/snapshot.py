@@ -6,39 +6,22 @@ The lock is taken once for the counters, and then for some services at a time (`
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
-from ragmeter.core.errors import UsageError
 from ragmeter.core.json_values import finite_values
-from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
-from ragmeter.metrics.registry import metric_specs
-from ragmeter.parts.segments.breakdown import (
-    DEFAULT_FDR,
-    BreakdownOptions,
-    ComparedWith,
-    NoPastError,
-    build_document,
-)
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
-from ragmeter_exporters.page.views import (
-    base_view,
-    default_segment_window,
-    read_each,
-    service_breakdown,
-)
+from ragmeter_exporters.page.views import base_view, read_each
 
-_MAX_SENT_CHARS = 100  # characters of what a caller has sent
-_PARAMETERS = ("service", "metric", "window", "against", "fdr")
 RESERVED = frozenset({"service", "scorer", "fingerprint", "window", "stage", "quantile", "k", "le"})
 
 
@@ -240,87 +223,3 @@ def _segment_json(
     ]
     seen = {name: windows.count_traces(service, segment, name) for name in names}
     return {"seen": seen, "metrics": metrics, "latency": latency}
-
-
-class InvalidSegmentsQuery(UsageError, ValueError):
-    """A query that cannot be answered; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentsQuery:
-    """A query for a breakdown; None means all services, all metrics and the default window."""
-
-    service: str | None = None
-    metric: str | None = None
-    window: str | None = None
-    against: ComparedWith | None = None
-    fdr: float = DEFAULT_FDR
-
-    @classmethod
-    def parse(cls, query: Mapping[str, str]) -> Self:
-        """Parse the parameters of a URL.
-
-        Raises:
-            InvalidSegmentsQuery: A parameter is unknown or has an invalid value.
-        """
-        for name in query:
-            if name not in _PARAMETERS:
-                raise InvalidSegmentsQuery(
-                    f"{quote_sent(name)}: one of {', '.join(_PARAMETERS)} is needed"
-                )
-        metric = query.get("metric")
-        against = query.get("against")
-        if metric is not None and find_spec(metric_specs(), metric) is None:
-            raise InvalidSegmentsQuery(f"metric {quote_sent(metric)} is not known")
-        if against is not None and against not in tuple(ComparedWith):
-            raise InvalidSegmentsQuery(f"against: one of {', '.join(ComparedWith)} is needed")
-        try:
-            fdr = float(query.get("fdr", DEFAULT_FDR))
-        except ValueError:
-            fdr = 0.0
-        if not 0 < fdr < 1:
-            raise InvalidSegmentsQuery("fdr: a number between 0 and 1 is needed")
-        compared_with = ComparedWith(against) if against else None
-        return cls(query.get("service"), metric, query.get("window"), compared_with, fdr)
-
-
-def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
-    """Build the breakdown of each service that has segments, or of the one in the query.
-
-    Raises:
-        InvalidSegmentsQuery: The service or window does not exist, or has no past to compare.
-    """
-    with agent.lock():
-        windows = agent.windows
-        names = tuple(windows.names)
-        services = windows.services()
-        now = windows.now
-    window = query.window or default_segment_window(names)
-    if window not in names:
-        raise InvalidSegmentsQuery(
-            f"window {quote_sent(window)}: one of {', '.join(names)} is needed"
-        )
-    if query.service is not None and query.service not in services:
-        raise InvalidSegmentsQuery(
-            f"service {quote_sent(query.service)}: no trace of it is in any window"
-        )
-    options = BreakdownOptions(query.metric, query.against, query.fdr)
-    try:
-        documents = [
-            build_document(service_breakdown(agent, service, window, options))
-            for service in (services if query.service is None else [query.service])
-        ]
-    except NoPastError as error:
-        raise InvalidSegmentsQuery(str(error)) from None
-    return {
-        "stream_time": now,
-        "window": window,
-        "windows": list(names),
-        "segments": list(agent.segments),
-        "services": documents,
-    }
-
-
-def quote_sent(text: str) -> str:
-    """Quote the start of what a caller has sent."""
-    return repr(text[:_MAX_SENT_CHARS])

@@ -16,7 +16,7 @@ from aiohttp import web
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.parts.contract import PartPages, ServiceLink
-from ragmeter.server.client import trace_path
+from ragmeter.server.client import quote_sent, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
 from ragmeter_exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
@@ -36,11 +36,7 @@ from ragmeter_exporters.page.views import PageOptions, details_view
 from ragmeter_exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 from ragmeter_exporters.responses import HTML, JSON, dump_json, html_response, read_name
 from ragmeter_exporters.snapshot import (
-    InvalidSegmentsQuery,
-    SegmentsQuery,
     questions_json,
-    quote_sent,
-    segments_json,
     windows_json,
 )
 
@@ -100,7 +96,6 @@ def metrics_app(
             web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+}.md", handlers.runbook),
             web.get("/api/windows.json", handlers.windows),
             web.get("/api/questions.json", handlers.questions),
-            web.get("/api/segments.json", handlers.segments),
             web.get("/healthz", handlers.healthz),
             web.get("/readyz", handlers.readyz),
         ]
@@ -221,15 +216,6 @@ class _MetricsPortHandlers:
 
     async def questions(self, request: web.Request) -> web.Response:
         return await self._page(request, JSON, lambda: dump_json(questions_json(self._agent)), "")
-
-    async def segments(self, request: web.Request) -> web.Response:
-        def render() -> str:
-            return dump_json(segments_json(self._agent, SegmentsQuery.parse(request.query)))
-
-        try:
-            return await self._page(request, JSON, render, "")
-        except InvalidSegmentsQuery as error:
-            return web.json_response({"error": str(error)}, status=400)
 
     async def healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -16,7 +16,7 @@ from ragmeter.windows.people_agreement import ScorerAgreement
 from rich.console import Console
 
 from tests.exporters.fakes import FakeAgent, as_agent_view
-from tests.parts.segments.traffic import busy
+from tests.windows.segment_traffic import busy
 
 
 def test_progress_of_a_file_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:

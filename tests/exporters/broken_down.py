@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from tests.exporters.fakes import FakeAgent, FakeWindows
-from tests.parts.segments.traffic import busy
+from tests.windows.segment_traffic import busy
 
 __all__ = ["fallen"]
 

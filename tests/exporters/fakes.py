@@ -6,20 +6,24 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
+from aiohttp import web
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
 from ragmeter.alerts.alert import Alert
-from ragmeter.app.parts import PARTS
+from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.core.counters import DURATION_EDGES, Counters, Exemplar, GaugeSample
 from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.parts.collection import PartKinds, PartPage
+from ragmeter.parts.collection import PartKinds, PartPage, Parts, part_pages, part_routes
+from ragmeter.parts.contract import PageHome, Part, PartHome
 from ragmeter.parts.views import QuestionAnswers
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
 from ragmeter_exporters.families import part_families
+from ragmeter_exporters.web import metrics_app
 
 from tests.exporters.asked import AT, asked
 
@@ -128,6 +132,7 @@ class FakeAgent:
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[GaugeSample] = field(default_factory=list)
     part_kinds: PartKinds = tuple(PARTS)
+    parts: Parts | None = None
     unnamed: list[str] = field(default_factory=list)
     asked: QuestionAnswers = field(default_factory=QuestionAnswers)
     mutex: threading.Lock = field(default_factory=threading.Lock)
@@ -148,9 +153,13 @@ class FakeAgent:
     def gauges(self) -> Sequence[GaugeSample]:
         return self.measured
 
+    def part_places(self, name: str) -> Sequence[Part[Any]]:
+        """No part has a state, unless a test gives some."""
+        assert self.mutex.locked()
+        return [] if self.parts is None else [self.parts[name]]
+
     def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
-        """No part has anything to show."""
-        return []
+        return part_pages(self.part_kinds, cast(PageHome, self), service)
 
     def questions(self, service: str) -> QuestionAnswers:
         assert self.mutex.locked()
@@ -178,6 +187,14 @@ class FakeAgent:
 
 def as_agent_view(fake: FakeAgent) -> AgentView:
     return cast(AgentView, fake)
+
+
+def metrics_port(fake: FakeAgent) -> web.Application:
+    """The application of the metrics port, with the routes of parts."""
+    settings = AgentSettings(segments=list(fake.segments))
+    home = cast(PartHome, fake)
+    routes = partial(part_routes, fake.part_kinds, settings, home)
+    return metrics_app(as_agent_view(fake), routes=routes)
 
 
 def alert(**changes: Any) -> Alert:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
-from ragmeter_exporters.web import metrics_app
 
-from tests.exporters.fakes import FakeAgent, as_agent_view
+from tests.exporters.fakes import FakeAgent, metrics_port
 from tests.waiting import PATIENCE
 
 __all__ = ["serving"]
@@ -24,7 +23,7 @@ def serving(agent: FakeAgent) -> Iterator[int]:
     stop = asyncio.Event()
 
     async def run() -> None:
-        runner = web.AppRunner(metrics_app(as_agent_view(agent)))
+        runner = web.AppRunner(metrics_port(agent))
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -25,7 +25,14 @@ from ragmeter_exporters.page.traces import trace_view
 from ragmeter_exporters.page.views import PageOptions
 from ragmeter_exporters.web import metrics_app
 
-from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
+from tests.exporters.fakes import (
+    FakeAgent,
+    as_agent_view,
+    estimate,
+    everything,
+    metrics_port,
+    trace,
+)
 from tests.waiting import PATIENCE
 
 openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
@@ -37,7 +44,7 @@ def ask(
     """One request to a fresh server; the body as it went over the wire."""
 
     async def run() -> tuple[ClientResponse, bytes]:
-        app = metrics_app(as_agent_view(agent))
+        app = metrics_port(agent)
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             answer = await client.request(
                 method, path, headers=headers, skip_auto_headers=["Accept-Encoding"]

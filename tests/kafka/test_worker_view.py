@@ -14,9 +14,8 @@ from ragmeter.core.counters import Counters
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
-from ragmeter.parts.segments.breakdown import build_document
+from ragmeter.parts.segments.breakdown import build_document, service_breakdown
 from ragmeter.store.rows import OutboxItem
-from ragmeter_exporters.page.views import service_breakdown
 from ragmeter_exporters.prometheus import PrometheusExporter
 
 from tests.embedded.test_agent import ERRORS

@@ -9,7 +9,7 @@ import pytest
 from ragmeter.windows.contrasts import compare_means
 from ragmeter.windows.estimators import join_limits, student_p_value
 
-from tests.parts.segments.cells import MEAN, rate, sample
+from tests.windows.cells import MEAN, rate, sample
 
 SCIPY_T = {(10, 4.5869): 1e-3, (20, 3.8495): 1e-3, (60, 3.4602): 1e-3, (10, 2.2281): 0.05}
 """2 * scipy.stats.t.sf(t, df), scipy 1.17."""

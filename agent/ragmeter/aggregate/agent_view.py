@@ -44,8 +44,8 @@ class AgentHealth:
 class AgentView(Protocol):
     """The running agent as exporters read it.
 
-    Hold `lock()` while reading `windows`, `counters`, `alerts`, `questions` or `part_pages`:
-    another thread writes them.
+    Hold `lock()` while reading `windows`, `counters`, `alerts` or `questions`: another thread
+    writes them.
     """
 
     @property
@@ -75,7 +75,7 @@ class AgentView(Protocol):
         """The features that the agent has."""
 
     def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
-        """Return the fragments that parts show of a service, or of all."""
+        """Return the fragments that parts show of a service, or of all. It takes the lock."""
 
     def questions(self, service: str) -> QuestionAnswers:
         """Return what holds the questions of a service."""
@@ -130,6 +130,11 @@ class ServicesView(ABC):
     def part_kinds(self) -> PartKinds:
         """The features that the states have."""
 
+    @property
+    @abstractmethod
+    def windows(self) -> Windows:
+        """The windows of all services. Hold `lock()`."""
+
     @abstractmethod
     def states(self) -> Sequence[ServiceState]:
         """Return the states. Hold `lock()`."""
@@ -144,9 +149,8 @@ class ServicesView(ABC):
         return Outboxes(self)
 
     def part_pages(self, service: str | None = None) -> Sequence[PartPage]:
-        """Return the fragments that parts show of a service, or of all. Hold `lock()`."""
-        states = [state.aggregator.parts for state in self.states()]
-        return part_pages(self.part_kinds, states, service)
+        """Return the fragments that parts show of a service, or of all. It takes the lock."""
+        return part_pages(self.part_kinds, self, service)
 
     def part_places(self, name: str) -> Sequence[Part[Any]]:
         """Return a part in each state of services. Hold `lock()`."""

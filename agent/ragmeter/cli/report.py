@@ -13,7 +13,7 @@ from ragmeter.cli import options
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 from ragmeter.core.errors import UsageError
-from ragmeter.parts.segments.breakdown import BreakdownOptions, ComparedWith
+from ragmeter.parts.views import ComparedWith
 
 if TYPE_CHECKING:
     from ragmeter.offline.report.gate import GateOptions
@@ -165,7 +165,9 @@ def segments(
         raise exit_error("give one file, or two: before and now", 2)
     settings = options.load_or_exit(config)
     if files:
-        document = _segments_of_files(files, settings, service, BreakdownOptions(metric, against))
+        document = _segments_of_files(
+            files=files, settings=settings, service=service, metric=metric, against=against
+        )
     else:
         query = {"service": service, "metric": metric, "window": window, "against": against}
         document = options.query_agent(
@@ -189,36 +191,42 @@ def segments(
 
 
 def _segments_of_files(
-    files: list[Path], settings: Settings, service: str | None, breakdown: BreakdownOptions
+    files: list[Path],
+    settings: Settings,
+    service: str | None,
+    metric: str | None,
+    against: ComparedWith | None,
 ) -> dict[str, Any]:
+    from ragmeter.app.parts import PARTS
     from ragmeter.core.metric_specs import find_spec
     from ragmeter.metrics.registry import metric_specs
     from ragmeter.offline.whole_file import fill_windows
-    from ragmeter.parts.segments.files import break_down_files
+    from ragmeter.parts.collection import find_kind
+    from ragmeter.parts.views import SegmentTables
 
-    if breakdown.metric is not None and find_spec(metric_specs(), breakdown.metric) is None:
-        raise exit_error(f"metric {breakdown.metric!r} is not known", 2)
+    if metric is not None and find_spec(metric_specs(), metric) is None:
+        raise exit_error(f"metric {metric!r} is not known", 2)
     with options.exit_on_error():
         filled = [fill_windows(path, settings, print_message) for path in files]
         read = [windows for windows in filled if windows is not None]
         if len(read) < len(files):
             raise exit_error("no scored trace could be read")
-        return break_down_files(
-            files=read,
+        return find_kind(PARTS, SegmentTables).break_down_files(
+            read,
             tags=settings.segments,
             service=service,
-            options=breakdown,
+            metric=metric,
+            against=against,
             say=print_message,
         )
 
 
 def _print_segments(document: dict[str, Any], every: bool) -> None:
-    from ragmeter.parts.segments.terminal_table import build_segments_table, describe_breakdown
+    from ragmeter.app.parts import PARTS
+    from ragmeter.parts.collection import find_kind
+    from ragmeter.parts.views import SegmentTables
 
+    tables = find_kind(PARTS, SegmentTables)
     out = options.stdout_console(140)
     for service in document["services"]:
-        table = build_segments_table(service, document["window"], every)
-        if table is None:
-            out.print(describe_breakdown(service, document["window"]), markup=False)
-        else:
-            out.print(table)
+        out.print(tables.show_breakdown(service, document["window"], every))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -12,6 +13,11 @@ _MAX_DURATION_CHARS = 20  # bounds the numbers in it
 
 _MIN_WINDOW = 60  # seconds
 _MAX_WINDOW = 90 * 86_400  # seconds
+
+
+def main_window(names: Sequence[str]) -> str:
+    """Return the window that is shown first, of which segments are: 1h, or the middle one."""
+    return "1h" if "1h" in names else names[len(names) // 2]
 
 
 def parse_duration(text: object) -> float:

@@ -19,6 +19,7 @@ from ragmeter.core.files import load_yaml
 from ragmeter.parts.contract import (
     DocumentKind,
     Event,
+    PageHome,
     Part,
     PartContext,
     PartHome,
@@ -33,6 +34,11 @@ _V = TypeVar("_V")
 
 PartKinds = Sequence[type[Part[Any]]]
 """The parts that an agent has."""
+
+
+def find_kind(kinds: PartKinds, view: type[_V]) -> type[_V]:
+    """Return the part that offers a view by methods of its class, or what holds without one."""
+    return next((kind for kind in kinds if issubclass(kind, view)), view)
 
 
 class PartPage(NamedTuple):
@@ -238,13 +244,11 @@ def part_routes(
     return [route for kind in kinds for route in kind.routes(settings, home, pages)]
 
 
-def part_pages(
-    kinds: PartKinds, states: Sequence[Parts], service: str | None = None
-) -> list[PartPage]:
-    """Return the fragments that parts show of a service, or of all."""
+def part_pages(kinds: PartKinds, home: PageHome, service: str | None = None) -> list[PartPage]:
+    """Return the fragments that parts show of a service, or of all. They take the lock."""
     found = []
     for kind in kinds:
-        context = kind.page([parts[kind.name] for parts in states], service)
+        context = kind.page(home, service)
         if context is not None:
             found.append(PartPage(kind.package, context))
     return found

@@ -229,8 +229,8 @@ class ScoredBatch:
     later: Sequence[Arrival] = ()
 
 
-class PartHome(Protocol):
-    """The agent or worker, as the handlers of a part see it."""
+class PageHome(Protocol):
+    """The agent or worker, as the fragments of a part on pages see it."""
 
     @property
     def windows(self) -> Windows:
@@ -239,11 +239,15 @@ class PartHome(Protocol):
     def lock(self) -> AbstractContextManager[Any]:
         """Return the lock that the writing thread takes."""
 
-    def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
-        """Return a kept trace under `trace` and its scores under `results`, or None."""
-
     def part_places(self, name: str) -> Sequence[Part[Any]]:
         """Return a part in each state of services. Hold `lock()`."""
+
+
+class PartHome(PageHome, Protocol):
+    """The agent or worker, as the handlers of a part see it."""
+
+    def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
+        """Return a kept trace under `trace` and its scores under `results`, or None."""
 
     def receive_at(self, place: Part[Any], documents: Sequence[Document], source: str) -> list[str]:
         """Have a part count documents, durable on return; may raise `Unavailable`."""
@@ -406,11 +410,13 @@ class Part(ABC, Generic[StateT]):
         return ()
 
     @classmethod
-    def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:
+    def page(cls, home: PageHome, service: str | None) -> Mapping[str, Any] | None:
         """Return what `page.html` shows of a service, or of all; None where there is nothing.
 
+        It is called without the lock of `home`, which it holds no longer than it must.
+
         Args:
-            parts: The part in each state of services.
+            home: The agent or worker.
             service: The service of the page, None on the page of all services.
         """
         return None

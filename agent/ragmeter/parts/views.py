@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
+
+from rich.console import RenderableType
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.explanation import Explanation, WorseSeries
+from ragmeter.core.errors import UsageError
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.windows.contrasts import CellPair, SeriesKind
 from ragmeter.windows.windows import Windows
@@ -88,6 +92,60 @@ class Explainer:
             direction: 1 where the mean went up, -1 where it went down.
         """
         return Explanation()
+
+
+class ComparedWith(StrEnum):
+    """Compare a segment with its own past and the move of the rest, or with the rest as it is."""
+
+    BEFORE = "before"
+    REST = "rest"
+
+
+class SegmentTables:
+    """What the command that compares segments does with files, and how it shows what it found."""
+
+    @classmethod
+    def break_down_files(
+        cls,
+        files: Sequence[Windows],
+        *,
+        tags: Sequence[str],
+        service: str | None,
+        metric: str | None,
+        against: ComparedWith | None,
+        say: Callable[[str], None],
+    ) -> dict[str, Any]:
+        """Break down the last file against the first, or one file alone.
+
+        Args:
+            files: The windows of each file.
+            tags: The tags that make segments.
+            service: The service, None for all.
+            metric: The metric, None for all that have a better side.
+            against: What segments are compared with; None: the past if there is one.
+            say: Says what is left out.
+
+        Returns:
+            A document with the breakdown of each service under `services`.
+
+        Raises:
+            UsageError: A comparison with the past was requested and there is no past, or no part
+                compares segments.
+        """
+        raise UsageError("no part of this installation compares segments")
+
+    @classmethod
+    def show_breakdown(
+        cls, breakdown: Mapping[str, Any], window: str | None, every: bool
+    ) -> RenderableType:
+        """Return how a terminal shows the breakdown of one service.
+
+        Args:
+            breakdown: One of the `services` of a document.
+            window: The window of now; None: a file.
+            every: Show every metric and segment, not only findings.
+        """
+        return str(breakdown["service"])
 
 
 State = Literal["good", "moved", "bad", "not enough"]

@@ -16,6 +16,8 @@ from ragmeter.config.loader import ConfigError
 
 TRACES_PATH = "/v1/rag/traces"  # of the endpoint for native traces
 
+_MAX_SENT_CHARS = 100  # characters of what a caller has sent
+
 # Clients remove the segments `.` and `..` from a path, quoted or not: `~` protects such names.
 _DOTS = re.compile(r"\.\.?~*")
 
@@ -38,6 +40,11 @@ def details_path(service: str) -> str:
 def trace_path(service: str, trace_id: str) -> str:
     """Return the path of the page of a trace."""
     return f"/trace/{_quote_segment(service)}/{_quote_segment(trace_id)}"
+
+
+def quote_sent(text: str) -> str:
+    """Quote the start of what a caller has sent, for an answer that refuses it."""
+    return repr(text[:_MAX_SENT_CHARS])
 
 
 def quote_text(text: str) -> str:

@@ -49,6 +49,11 @@ def format_share(share: float) -> str:
     return f"{100 * share:.1f}{THIN}%" if 0 < share < 0.1 else f"{100 * share:.0f}{THIN}%"
 
 
+def format_percent(share: float | None) -> str:
+    """Format a share in percent with one decimal, a dash for None."""
+    return "—" if share is None else f"{100 * share:.1f}{THIN}%"
+
+
 def format_seconds(number: float) -> str:
     """Format a duration with two to three digits: 45 ms, 2.41 s, 12.3 s, 3 min 20 s."""
     if number < 0.9995:

@@ -32,7 +32,7 @@ from ragmeter.server.client import (
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
-from ragmeter_exporters.page import numbers, tables
+from ragmeter_exporters.page import numbers
 from ragmeter_exporters.page.alerts import alerts_view, incident_lines
 from ragmeter_exporters.page.questions import MARKS, RANGES
 from ragmeter_exporters.page.runbooks import runbook_pages
@@ -95,9 +95,10 @@ def make_environment() -> Environment:
         "clock": numbers.format_clock,
         "pixel": "{:.1f}".format,
         "point": format_point,
-        "percent": tables.format_percent,
+        "percent": numbers.format_percent,
         "query": quote_text,
         "seconds": numbers.format_seconds,
+        "share": numbers.format_share,
         "time": numbers.format_time,
         "trace_value": numbers.format_trace_value,
         "value": numbers.format_value,
@@ -108,10 +109,8 @@ def make_environment() -> Environment:
     environment.globals |= {
         "QUANTILES": QUANTILES,
         "STATE_NAMES": STATE_NAMES,
-        "adjusted_p": tables.adjusted_p,
         "answers": answer_texts,
         "answers_counted": numbers.format_answers,
-        "breakdown_table": tables.breakdown_table,
         "AGREEMENT_COLUMNS": AGREEMENT_COLUMNS,
         "AGREEMENT_NOTE": AGREEMENT_NOTE,
         "AGREEMENT_URL": AGREEMENT_URL,
@@ -122,7 +121,6 @@ def make_environment() -> Environment:
         "RANGES": tuple(RANGES),
         "VERSION": __version__,
         "seconds_interval": numbers.format_seconds_interval,
-        "segment_name": tables.segment_name,
         "service_path": service_path,
         "details_path": details_path,
         "fill_path": fill_path,
@@ -133,7 +131,6 @@ def make_environment() -> Environment:
         "value_ticks": svg.value_ticks,
         "spec_of": metric_specs().__getitem__,
         "trace_path": trace_path,
-        "traffic_shares": tables.traffic_shares,
     }
     return environment
 

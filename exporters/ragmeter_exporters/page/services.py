@@ -150,10 +150,11 @@ def fleet_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> Flee
     order = ("critical", "warning", "")
     rows.sort(key=lambda row: (order.index(row.severity), -row.seen, row.name))
     with agent.lock():
-        return FleetView(
-            base=base,
-            rows=rows,
-            columns=next((row.answers for row in rows if row.answers), ()),
-            unnamed=list(agent.unnamed_services()),
-            parts=list(agent.part_pages()),
-        )
+        unnamed = list(agent.unnamed_services())
+    return FleetView(
+        base=base,
+        rows=rows,
+        columns=next((row.answers for row in rows if row.answers), ()),
+        unnamed=unnamed,
+        parts=list(agent.part_pages()),
+    )

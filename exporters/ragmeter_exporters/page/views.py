@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView, JudgeSpend, judge_spend
 from ragmeter.alerts.alert import Alert
+from ragmeter.core.durations import main_window
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import (
     METRIC_GROUPS,
@@ -28,8 +29,6 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
 from ragmeter.parts.contract import ServiceLink
-from ragmeter.parts.segments.breakdown import Breakdown, BreakdownOptions, build_breakdown
-from ragmeter.parts.segments.sources import WindowBreakdownSource
 from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -176,12 +175,11 @@ class ServiceView:
     """Everything that is known of one service.
 
     Args:
-        window: The window of the states, segments and the breakdown.
+        window: The window of the states and segments.
         span: The length of time of the charts.
         seen: Traces by window.
         guessed: Traces with a guessed field since the state began, by field.
         traces: Traces since the state began, `unread` those left out because of their language.
-        breakdown: None without segments.
     """
 
     name: str
@@ -193,7 +191,6 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
-    breakdown: Breakdown | None = None
     guessed: dict[str, int] = field(default_factory=dict)
     traces: int = 0
     unread: int = 0
@@ -276,23 +273,6 @@ def read_each(agent: AgentView, services: Sequence[str], read: Callable[[str], _
     return results
 
 
-def default_segment_window(names: tuple[str, ...]) -> str:
-    """Return the window in which the page shows segments: 1h, or the middle one."""
-    return "1h" if "1h" in names else names[len(names) // 2]
-
-
-def service_breakdown(
-    agent: AgentView, service: str, window: str, options: BreakdownOptions | None = None
-) -> Breakdown:
-    """Break down the means of a service by segment, taking the lock once for each series.
-
-    Raises:
-        NoPastError: The options compare with a time before the window, and there is none.
-    """
-    source = WindowBreakdownSource(lambda: agent.windows, service, window, agent.lock)
-    return build_breakdown(source, options)
-
-
 def details_view(
     agent: AgentView,
     service: str,
@@ -308,11 +288,8 @@ def details_view(
     base = base_view(agent, options)
     if service not in base.services:
         return None
-    with agent.lock():
-        parts = list(agent.part_pages(service))
     view = _service(agent, service, base, span)
-    view.breakdown = _breakdown(agent, view)
-    return DetailsView(base, view, parts, series)
+    return DetailsView(base, view, list(agent.part_pages(service)), series)
 
 
 def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageBase:
@@ -334,17 +311,13 @@ def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageB
             now=windows.now,
             health=health,
             windows=names,
-            window=default_segment_window(names),
+            window=main_window(names),
             traces=traces,
             alerts=alerts,
             firing=firing_counts(alerts),
             services=services,
             judge=judge_spend(agent),
         )
-
-
-def _breakdown(agent: AgentView, view: ServiceView) -> Breakdown | None:
-    return service_breakdown(agent, view.name, view.window) if view.segments else None
 
 
 def _service(agent: AgentView, service: str, base: PageBase, span: str | None) -> ServiceView:

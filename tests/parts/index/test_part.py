@@ -5,11 +5,12 @@ from __future__ import annotations
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
-from ragmeter.parts.collection import Parts, part_pages
+from ragmeter.parts.collection import Parts
 from ragmeter.parts.index.part import IndexPart
 from ragmeter_exporters.families import part_families
 from ragmeter_exporters.page.rendering import render_parts
 
+from tests.exporters.fakes import FakeAgent
 from tests.parts.index.samples import event
 
 
@@ -60,6 +61,7 @@ def test_its_rows_restore_it() -> None:
 def test_its_fragment_shows_the_index_of_its_service() -> None:
     parts, part = made()
     part.receive(event(1), 1_790_000_001.0, "http")
-    (fragment,) = render_parts(part_pages((IndexPart,), [parts], "bot"))
+    agent = FakeAgent(part_kinds=(IndexPart,), parts=parts)
+    (fragment,) = render_parts(agent.part_pages("bot"))
     assert "recursive-512 + e5-small" in fragment
-    assert part_pages((IndexPart,), [parts], "another") == []
+    assert agent.part_pages("another") == []

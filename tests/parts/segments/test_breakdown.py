@@ -9,18 +9,18 @@ import pytest
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.parts.segments.breakdown import (
     BreakdownOptions,
-    ComparedWith,
     NoPastError,
     build_breakdown,
     build_document,
 )
 from ragmeter.parts.segments.sources import FileBreakdownSource, WindowBreakdownSource
+from ragmeter.parts.views import ComparedWith
 from ragmeter.scoring.scorer import Scorer, summarise_trace
 from ragmeter.trace import Trace
 from ragmeter.windows.contrasts import SeriesKind, estimate_sample
 from ragmeter.windows.windows import Windows
 
-from tests.parts.segments.traffic import NOW, busy
+from tests.windows.segment_traffic import NOW, busy
 
 KINDS = ["kind=a", "kind=b", "kind="]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from ragmeter.parts.segments.segment_rows import SeriesBreakdown, build_series_breakdown
 
-from tests.parts.segments.cells import MEAN, RATE, period, rate
+from tests.parts.segments.cells import period
+from tests.windows.cells import MEAN, RATE, rate
 
 
 def both(series: SeriesBreakdown | None) -> SeriesBreakdown:

@@ -16,7 +16,8 @@ from ragmeter.parts.segments.story import compare_segments, explain_change
 from ragmeter.windows.shares import share_sums
 from ragmeter.windows.sums import ScoreSums
 
-from tests.parts.segments.cells import MEAN, RATE, period, rate
+from tests.parts.segments.cells import period
+from tests.windows.cells import MEAN, RATE, rate
 
 Good = Mapping[str, tuple[int, int]]  # good answers, answers by segment
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS
-from ragmeter.parts.contract import DocumentKind, Part, PartContext
+from ragmeter.parts.contract import DocumentKind, PageHome, Part, PartContext
 from ragmeter.parts.index.events import (
     MAX_BYTES,
     SCHEMA,
@@ -70,9 +70,11 @@ class IndexPart(Part[IndexState]):
         self.indexes.restore(rows)
 
     @classmethod
-    def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:
+    def page(cls, home: PageHome, service: str | None) -> Mapping[str, Any] | None:
         """Return the versions of indexes, the latest first."""
-        versions = [version for part in parts for version in part.indexes.versions(service)]
+        with home.lock():
+            places = cast(Sequence[Self], home.part_places(cls.name))
+            versions = [one for part in places for one in part.indexes.versions(service)]
         if not versions:
             return None
         return {"versions": versions[:_MAX_ROWS], "hidden": max(0, len(versions) - _MAX_ROWS)}

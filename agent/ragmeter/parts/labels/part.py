@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from random import Random
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
@@ -16,6 +16,7 @@ from ragmeter.parts.contract import (
     CountedResults,
     DocumentKind,
     Event,
+    PageHome,
     Part,
     PartContext,
     PartHome,
@@ -156,12 +157,13 @@ class LabelsPart(Part[LabelsState]):
         return (ServiceLink(LABEL_PAGE, "label answers"),) if draws_labels(settings) else ()
 
     @classmethod
-    def page(cls, parts: Sequence[Self], service: str | None) -> Mapping[str, Any] | None:
+    def page(cls, home: PageHome, service: str | None) -> Mapping[str, Any] | None:
         """Return how well the scorers agree with the labels of a service."""
-        place = None if service is None else choose_place(parts, service)
-        if place is None or service is None:
+        if service is None:
             return None
-        agreement = place.pool.agreement(service)
+        with home.lock():
+            place = choose_place(cast(Sequence[Self], home.part_places(cls.name)), service)
+            agreement = [] if place is None else place.pool.agreement(service)
         return {"agreement": agreement} if agreement else None
 
     @property

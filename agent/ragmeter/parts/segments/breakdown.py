@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import isfinite
 from typing import Any
 
@@ -21,13 +20,15 @@ from ragmeter.core.errors import UsageError
 from ragmeter.core.metric_specs import METRIC_GROUPS, MetricSpec, base_name, display_rank, find_spec
 from ragmeter.core.series import series_labels
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.contract import PageHome
 from ragmeter.parts.segments.segment_rows import (
     SegmentComparison,
     SeriesBreakdown,
     build_series_breakdown,
     segments_by_tag,
 )
-from ragmeter.parts.segments.sources import BreakdownSource
+from ragmeter.parts.segments.sources import BreakdownSource, WindowBreakdownSource
+from ragmeter.parts.views import ComparedWith
 from ragmeter.windows.contrasts import MIN_SAMPLES, Contrast, MeanSample, series_kind
 
 # The expected share of false ones among the findings of a breakdown. Not 0.1: a page that is left
@@ -36,13 +37,6 @@ DEFAULT_FDR = 0.05
 
 # Metrics that measure the judge and not the service.
 _EXCLUDED_METRICS = frozenset(METRIC_GROUPS["Judge"])
-
-
-class ComparedWith(StrEnum):
-    """Compare a segment with its own past and the move of the rest, or with the rest as it is."""
-
-    BEFORE = "before"
-    REST = "rest"
 
 
 class NoPastError(UsageError, ValueError):
@@ -108,6 +102,18 @@ def build_breakdown(source: BreakdownSource, options: BreakdownOptions | None = 
             breakdown.series.append(series)
     _find_discoveries(breakdown)
     return breakdown
+
+
+def service_breakdown(
+    home: PageHome, service: str, window: str, options: BreakdownOptions | None = None
+) -> Breakdown:
+    """Break down the means of a service of a running agent, taking the lock for each series.
+
+    Raises:
+        NoPastError: The options compare with a time before the window, and there is none.
+    """
+    source = WindowBreakdownSource(lambda: home.windows, service, window, home.lock)
+    return build_breakdown(source, options)
 
 
 def _is_included(metric: str, spec: MetricSpec, requested: str | None) -> bool:

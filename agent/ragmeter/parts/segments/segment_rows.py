@@ -46,6 +46,18 @@ class SegmentComparison:
     stands_out: bool = False
 
     @property
+    def label(self) -> str:
+        """The segment in words: `tag=value`, or `no tag` for the traffic without the tag."""
+        tag, _, value = self.segment.partition("=")
+        return self.segment if value else f"no {tag}"
+
+    @property
+    def largest_q(self) -> float:
+        """The largest adjusted p value that its findings rest on; 0 without any."""
+        pairs = ((self.moved, self.q_change), (self.stands_out, self.q_unlike))
+        return max((q for found, q in pairs if found and q is not None), default=0.0)
+
+    @property
     def rate(self) -> float:
         """The part of the whole's change that its own change makes."""
         return self.added.rate if self.added else 0.0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from ragmeter_exporters.page.views import default_segment_window, service_breakdown
-from ragmeter_exporters.snapshot import InvalidSegmentsQuery, SegmentsQuery, segments_json
+from ragmeter.config.settings import Settings
+from ragmeter.core.durations import main_window
+from ragmeter.parts.contract import PageHome
+from ragmeter.parts.segments.api import InvalidSegmentsQuery, SegmentsQuery, segments_document
+from ragmeter.parts.segments.breakdown import service_breakdown
 
 from tests.exporters.broken_down import fallen
-from tests.exporters.fakes import FakeAgent, as_agent_view
+from tests.exporters.fakes import FakeAgent
 from tests.exporters.test_web import ask
 
 
@@ -92,11 +95,12 @@ def test_the_lock_is_taken_anew_for_each_series() -> None:
             agent.mutex.release()
 
     agent.lock = Lock  # type: ignore[method-assign]
-    service_breakdown(as_agent_view(agent), "bot", "1h")
+    home = cast(PageHome, agent)
+    service_breakdown(home, "bot", "1h")
     assert len(held) >= 4, "the segments, and each of two series"
-    assert segments_json(as_agent_view(agent), SegmentsQuery())["services"]
+    assert segments_document(home, Settings(), SegmentsQuery())["services"]
 
 
 def test_the_usual_window() -> None:
-    assert default_segment_window(("5m", "1h", "24h")) == "1h"
-    assert default_segment_window(("10m", "2h", "7d")) == "2h"
+    assert main_window(("5m", "1h", "24h")) == "1h"
+    assert main_window(("10m", "2h", "7d")) == "2h"
