@@ -6,6 +6,7 @@ fat:       scores of a trace whose id begins with "fat" take as many bytes as it
 slow:      every trace takes a second.
 stuck:     a trace whose id begins with "stuck" takes for ever.
 hasty:     a slow tier has 2 s for a trace.
+no_zstd:   the packages of the codec zstd are missing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from aiokafka import codec
 from ragmeter.cli.main import app
 from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.score import MessageProcessor
@@ -86,6 +88,10 @@ def hasty() -> None:
     defaults = InlineTiers.__init__.__kwdefaults__
     assert defaults is not None
     defaults["deadline"] = 2.0
+
+
+def no_zstd() -> None:
+    codec.has_zstd = lambda: False
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, ProducerFenced
+from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenced
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
@@ -18,7 +18,7 @@ from ragmeter.kafka import transactions
 from ragmeter.kafka.lag import follow_lag
 from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.seeks import Seeks
-from ragmeter.kafka.transactions import BeginAgain, OutRecord, PartitionOwner
+from ragmeter.kafka.transactions import BeginAgain, KnownOffsets, OutRecord, PartitionOwner
 
 from tests.kafka.messages import message
 from tests.waiting import PATIENCE
@@ -58,14 +58,16 @@ class Producer:
 
 
 class Group:
-    """One that has committed `offset`; its topic begins at `first`."""
+    """One that has committed `offset`; its topic begins at `first` and ends at `end`."""
 
     kafka = KafkaSettings()
     largest = 2**20
     name = "g"
 
-    def __init__(self, log: list[Any], offset: int | None, first: int = 0) -> None:
-        self.log, self.offset, self.first = log, offset, first
+    def __init__(
+        self, log: list[Any], offset: int | None, first: int = 0, end: int = 1_000_000
+    ) -> None:
+        self.log, self.offset, self.first, self.end = log, offset, first, end
         self.answered_at = 0.0
         self.sought: list[int] = []
         self.lost = 0
@@ -73,9 +75,9 @@ class Group:
         self.failed: list[BaseException] = []
         self.fail: Callable[[BaseException], Coroutine[Any, Any, None]] = self._fail
 
-    async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
+    async def offsets(self, tp: TopicPartition) -> KnownOffsets:
         self.log.append("offset")
-        return self.offset, self.first
+        return KnownOffsets(self.offset, self.first, self.end)
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         self.sought.append(offset)
@@ -95,9 +97,10 @@ class Owner(PartitionOwner):
         self.opened = 0
         self.fails = fails or []
 
-    async def open(self, offset: int | None) -> None:
+    async def open(self, offset: int | None) -> int | None:
         self.group.log.append("load")  # type: ignore[attr-defined]
         self.opened += 1
+        return offset
 
     async def work(self) -> None:
         while True:
@@ -212,7 +215,23 @@ def test_what_the_retention_deleted_is_counted(
     assert log[-1] == ([], 10), "so that the next owner does not count it again"
 
 
-@pytest.mark.parametrize("error", [KafkaConnectionError(), ProducerFenced(), BeginAgain()])
+def test_an_offset_beyond_the_end_is_said_and_passes_over_nothing(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    group = Group(log, 5000, first=2, end=30)
+
+    async def story(owner: Owner) -> None:
+        await until(lambda: owner.ready)
+
+    run(monkeypatch, log, group, lambda: Owner(group), story)
+    assert group.sought == [2]
+    assert log[-1] == ([], 2), "so that the group no longer names an offset that is not there"
+    assert "offset 5000 is committed, but the topic ends at 30" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [KafkaConnectionError(), ProducerFenced(), BeginAgain(), IllegalOperation()]
+)
 def test_an_owner_begins_again_with_what_is_committed(
     monkeypatch: pytest.MonkeyPatch, log: list[Any], error: Exception
 ) -> None:

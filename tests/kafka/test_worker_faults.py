@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 from ragmeter.cli.kafka import kafka_app
@@ -189,6 +190,77 @@ def test_topics_may_be_made_after_the_worker_was_started(
         place.produce(lines(0, 4))
         until(lambda: worker.traces() == 4)
         assert worker.stop() == 0, worker.log
+
+
+def test_an_offset_beyond_the_end_costs_no_trace(place: Place) -> None:
+    """The brokers have lost the end of the topic, say: what comes then lies before the offset."""
+    worker = place.worker()
+    group = place.settings.kafka.score_group
+    with workers(worker):
+        until(lambda: worker.ready)
+        place.produce(lines(0, 60))
+        until(lambda: worker.traces() == 60)
+        assert worker.stop() == 0, worker.log
+        beyond = [TopicPartition(place.traces, number, 5000) for number in range(PARTITIONS)]
+        admin = AdminClient({"bootstrap.servers": place.server.bootstrap})
+        moved = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, beyond)])
+        moved[group].result(PATIENCE)
+        shown = CliRunner().invoke(kafka_app, ["lag", "-c", str(place.folder / "a.json")])
+        assert "beyond the end of the topic" in shown.output
+        place.produce(lines(60, 230))
+        worker.start()
+        until(lambda: worker.traces() == 290)
+        assert "is committed, but the topic ends at" in worker.log
+        assert worker.metrics()['ragmeter_traces_duplicate_total{source="kafka"}'] == 60
+        assert worker.stop() == 0, worker.log
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_every_codec_is_read(place: Place, codec: str) -> None:
+    worker = place.worker()
+    config = str(place.folder / "a.json")
+    with workers(worker):
+        until(lambda: worker.ready)
+        producer = Producer(
+            {"bootstrap.servers": place.server.bootstrap, "compression.type": codec}
+        )
+        for line in lines(0, 40):
+            producer.produce(place.traces, line)
+        producer.flush(20)
+        until(lambda: worker.traces() == 40)
+        assert worker.stop() == 0, worker.log
+    # the commands read by another client, which has packages of its own
+    for line in lines(40, 3):
+        producer.produce(place.traces, line)
+    producer.flush(20)
+    for command in (["lag"], ["lag", "--all"]):
+        shown = CliRunner().invoke(kafka_app, [*command, "-c", config])
+        assert shown.exit_code == 0, shown.output
+        assert "3 records wait" in shown.output
+
+
+def test_a_batch_that_cannot_be_read_is_named_and_stops_no_other_partition(place: Place) -> None:
+    worker = place.worker(odd="no_zstd", settings=IMPATIENT)
+    with workers(worker):
+        until(lambda: worker.ready)
+        broken, sound = (
+            Producer({"bootstrap.servers": place.server.bootstrap, "compression.type": codec})
+            for codec in ("zstd", "none")
+        )
+        for line in lines(0, 10):
+            broken.produce(place.traces, line, partition=0)
+        broken.flush(20)
+        until(lambda: f"{place.traces}/0 cannot be read" in page(worker, "/readyz")[1])
+        assert "zstd" in page(worker, "/readyz")[1]
+        for line in lines(10, 10):
+            sound.produce(place.traces, line, partition=1)
+        sound.flush(20)
+        until(lambda: worker.traces() == 10)
+        lag = f'ragmeter_kafka_lag_messages{{topic="{place.traces}"}}'
+        until(lambda: worker.metrics().get(lag) == 10)
+        assert worker.process is not None
+        assert worker.process.wait(PATIENCE) == 1, "it stands still for too long"
+        assert f"{place.traces}/0 cannot be read from 0 on" in worker.log
 
 
 def test_a_state_that_is_lost_is_refused_and_counted_anew(place: Place) -> None:

@@ -175,6 +175,8 @@ class _WorkerProcess:
         problems = [self.problem, app.fatal if app else None]
         if self.problem is None and app is not None and not app.ready:
             problems.append("the group rebalances or the state is loaded")
+        if app is not None:
+            problems += app.score.unreadable.values()
         if app is not None and app.silence > _SILENT_SECONDS:
             problems.append(f"the brokers have not answered for {app.silence:.0f} s")
         if is_unready(self.stalled, self._settings.limits.stalled_seconds):

@@ -177,8 +177,14 @@ def rebuild(config: options.ConfigOption = None) -> None:
 
 
 @kafka_app.command("lag")
-def lag(config: options.ConfigOption = None, form: FormatOption = "table") -> None:
-    """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
+def lag(
+    config: options.ConfigOption = None,
+    form: FormatOption = "table",
+    every: Annotated[
+        bool, typer.Option("--all", help="Show partitions in which nothing waits, too.")
+    ] = False,
+) -> None:
+    """Show how far the workers are behind in partitions of traces, spans, scores and feedback.
 
     `age`: seconds since the oldest record that waits was written. `lost`: records that the
     retention deleted before they were counted.
@@ -198,12 +204,19 @@ def lag(config: options.ConfigOption = None, form: FormatOption = "table") -> No
         return
     columns = ("topic", "partition", "end", "committed", "lag", "age_seconds", "lost")
     cells = [[name.removesuffix("_seconds") for name in columns]]
-    for row in rows:
+    shown = [row for row in rows if every or row.lag or row.lost or row.beyond_end]
+    for row in shown:
         values = row.to_dict()
         cells.append(["-" if values[name] is None else str(values[name]) for name in columns])
     widths = [max(len(line[column]) for line in cells) for column in range(len(columns))]
-    for line in cells:
+    for line in cells if shown else ():
         padded = [line[0].ljust(widths[0])]
         padded += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
         typer.echo("  ".join(padded))
+    for row in rows:
+        if row.beyond_end:
+            typer.echo(
+                f"{row.topic}/{row.partition}: offset {row.committed} is committed, which lies"
+                " beyond the end of the topic: its end was lost, or it was made anew"
+            )
     typer.echo(f"{sum(row.lag for row in rows)} records wait for the group {settings.kafka.group}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -16,10 +18,13 @@ from ragmeter.kafka.connection import HEARTBEATS, REBALANCE_SECONDS
 from ragmeter.kafka.seeks import Seeks
 from ragmeter.kafka.transactions import OwnerGroup, make_consumer
 
+log = logging.getLogger(__name__)
+
 _POLL_MS = 200
 _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
 _FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
 _MAX_RECORDS = 2000
+_REREAD_SECONDS = 10.0  # between two attempts at a partition that cannot be read
 
 
 class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
@@ -30,6 +35,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
         self.topics = tuple(topics)
         self._consumer: Any = None
         self._seeks = Seeks()
+        self._unreadable: dict[TopicPartition, str] = {}  # why
+        self._suspects: dict[TopicPartition, float] = {}  # when to read one alone
 
     async def run(self) -> None:
         """Deliver messages until cancelled."""
@@ -55,25 +62,71 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             await self.close()
             await self._consumer.stop()
 
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, str]:
+        """The partitions that are owned and cannot be read, and why."""
+        return {tp: why for tp, why in list(self._unreadable.items()) if tp in self.owners}
+
     async def _deliver(self) -> None:
-        owners = self.owners
-        open_ = [tp for tp, owner in owners.items() if owner.ready and not owner.full]
-        if not open_:
+        open_ = [tp for tp, owner in self.owners.items() if owner.ready and not owner.full]
+        sound = [tp for tp in open_ if tp not in self._suspects]
+        for tp in open_:
+            if self._suspects.get(tp, float("inf")) <= time.monotonic():
+                await self._read_alone(tp)
+        if not sound:
             await asyncio.sleep(_IDLE_SECONDS)
             return
+        try:
+            await self._read(sound)
+        except Exception as error:
+            # Some batch cannot be read, and the client does not say of which partition; records of
+            # others that came with it are lost to us.
+            log.warning("cannot read some partition: %r; each is read alone", error)
+            for tp in sound:
+                self._suspects[tp] = 0.0
+                self._seeks.pending[tp] = self.owners[tp].expected
+
+    async def _read(self, tps: Sequence[TopicPartition]) -> bool:
+        """Hand on what is read of partitions, and return whether that was anything."""
         self._seeks.apply(self._consumer)
         try:
             found = await self._consumer.getmany(
-                *open_, timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
+                *tps, timeout_ms=_POLL_MS, max_records=_MAX_RECORDS
             )
         except IllegalStateError:  # the group has taken a partition away meanwhile
             await asyncio.sleep(_IDLE_SECONDS)
-            return
+            return False
         for tp, messages in self._seeks.valid(found).items():
-            owner = owners.get(tp)
+            owner = self.owners.get(tp)
             if owner is not None:
                 for message in messages:
                     owner.put(message, 0)
+        return bool(found)
+
+    async def _read_alone(self, tp: TopicPartition) -> None:
+        """Read a partition that is suspected of what no one can read."""
+        try:
+            sound = await self._read([tp]) or await self._at_end(tp)
+        except Exception as error:
+            owner = self.owners.get(tp)
+            if owner is None:
+                return
+            why = f"{tp.topic}/{tp.partition} cannot be read from {owner.expected} on: {error!r}"
+            if self._unreadable.get(tp) != why:
+                log.error("%s; other partitions go on", why)
+            self._unreadable[tp] = why
+            self._suspects[tp] = time.monotonic() + _REREAD_SECONDS
+            self._seeks.pending[tp] = owner.expected
+            return
+        if sound:  # else nothing has come yet
+            self._suspects.pop(tp, None)
+            self._unreadable.pop(tp, None)
+
+    async def _at_end(self, tp: TopicPartition) -> bool:
+        if tp not in self._consumer.assignment():
+            return True
+        end = self._consumer.last_stable_offset(tp)
+        return end is not None and await self._consumer.position(tp) >= end
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Go on: whoever is given one of the partitions fences its owner here."""
@@ -81,6 +134,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Own the partitions of the new assignment."""
         await self.assign(assigned)
+        self._suspects = {tp: at for tp, at in self._suspects.items() if tp in self.owners}
+        self._unreadable = {tp: why for tp, why in self._unreadable.items() if tp in self.owners}
         for tp, owner in self.owners.items():
             if owner.ready:
                 await self.seek(tp, owner.expected)

@@ -20,7 +20,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, ProducerFenced
+from aiokafka.errors import (
+    IllegalOperation,
+    KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFenced,
+)
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
@@ -146,6 +151,20 @@ async def read_rows(kafka: KafkaSettings, topic: str, partition: int) -> dict[by
     return rows
 
 
+class KnownOffsets(NamedTuple):
+    """The offsets of a partition.
+
+    Args:
+        committed: The committed one, None without any.
+        first: The oldest that the retention has left.
+        end: That of the next message.
+    """
+
+    committed: int | None
+    first: int
+    end: int
+
+
 class OwnerGroup(ABC):
     """A consumer group that deals partitions to owners and delivers their messages.
 
@@ -196,8 +215,8 @@ class OwnerGroup(ABC):
         """Whether partitions were assigned and all their owners work."""
         return self._dealt and all(owner.ready for owner in list(self.owners.values()))
 
-    async def offsets(self, tp: TopicPartition) -> tuple[int | None, int]:
-        """Return the committed offset of a partition, and the oldest that the retention has left.
+    async def offsets(self, tp: TopicPartition) -> KnownOffsets:
+        """Return the offsets of a partition.
 
         By a connection of its own: a broker answers none of a consumer's requests while it holds
         back one for messages, up to half a second each.
@@ -205,7 +224,11 @@ class OwnerGroup(ABC):
         consumer = make_consumer(self.kafka, group_id=self.name)
         await consumer.start()
         try:
-            return await consumer.committed(tp), (await consumer.beginning_offsets([tp]))[tp]
+            return KnownOffsets(
+                committed=await consumer.committed(tp),
+                first=(await consumer.beginning_offsets([tp]))[tp],
+                end=(await consumer.end_offsets([tp]))[tp],
+            )
         finally:
             await consumer.stop()
 
@@ -271,8 +294,31 @@ class PartitionOwner(ABC):
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    async def open(self, offset: int | None) -> None:
-        """Load what belongs to the partition; `offset` is the committed one."""
+    async def open(self, offset: int | None) -> int | None:
+        """Load what belongs to the partition.
+
+        Args:
+            offset: The committed one, None without any.
+
+        Returns:
+            The offset from which on messages are not counted yet, None: all that there are.
+        """
+
+    def replace_lost_offset(self, position: int, offsets: KnownOffsets) -> int:
+        """Return where to begin though the topic ends before `position`.
+
+        Brokers have lost its end, or it was made anew.
+        """
+        log.error(
+            "%s/%d: offset %d is committed, but the topic ends at %d: its end was lost, or it was"
+            " made anew. It is read again from %d on; traces that were counted are known by their"
+            " ids",
+            *self.tp,
+            position,
+            offsets.end,
+            offsets.first,
+        )
+        return offsets.first
 
     @abstractmethod
     async def work(self) -> None:
@@ -332,16 +378,19 @@ class PartitionOwner(ABC):
         name = f"{self.group.name}-{self.tp.topic}-{self.tp.partition}"
         self._producer = make_producer(self.group.kafka, self.group.largest, name, self.compression)
         await self._producer.start()
-        offset, first = await self.group.offsets(self.tp)
-        await self.open(offset)
-        self.position = max(offset or 0, first)
-        if self.position != offset:
+        offsets = await self.group.offsets(self.tp)
+        first = offsets.first
+        start = await self.open(offsets.committed)
+        if start is not None and start > offsets.end:
+            start = self.replace_lost_offset(start, offsets)
+        self.position = max(start or 0, first)
+        if self.position != offsets.committed:
             # so that the group reads on from here, and nobody counts again what was lost
             await self.commit_step([], self.position)
-        if offset is not None and offset < first:
+        if start is not None and start < first:
             text = "%s/%d: offsets %d to %d were deleted before they were read (retention)"
-            log.error(text, *self.tp, offset, first - 1)
-            self.group.counters.inc(DELETED_UNREAD, (("topic", self.tp.topic),), first - offset)
+            log.error(text, *self.tp, start, first - 1)
+            self.group.counters.inc(DELETED_UNREAD, (("topic", self.tp.topic),), first - start)
         self.queue.clear()
         self._written.clear()
         self._queued_bytes = 0
@@ -436,8 +485,21 @@ class PartitionOwner(ABC):
 
         Raises:
             ProducerFenced: Another worker owns the partition by now.
+            BeginAgain: The transaction has ended by itself.
             RecordsRefused: Topics do not take some of the records.
         """
+        try:
+            await self._commit_transaction(records, position)
+        except IllegalOperation as error:
+            # The client has ended the transaction by itself: the process was frozen for longer than
+            # its timeout, and another worker may own the partition.
+            raise BeginAgain(f"the transaction has ended meanwhile: {error}") from error
+        self.group.answered_at = time.monotonic()
+        self.position = position
+        while self._written and self._written[0][0] < position:
+            self._written.popleft()
+
+    async def _commit_transaction(self, records: Iterable[OutRecord], position: int) -> None:
         producer = self._producer
         if producer is None:
             raise RuntimeError("producer is missing")
@@ -461,10 +523,6 @@ class PartitionOwner(ABC):
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
             _raise_refusals(outcomes)
             await producer.commit_transaction()
-        self.group.answered_at = time.monotonic()
-        self.position = position
-        while self._written and self._written[0][0] < position:
-            self._written.popleft()
 
 
 def _raise_refusals(outcomes: Sequence[object]) -> None:

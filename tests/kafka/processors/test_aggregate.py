@@ -18,7 +18,7 @@ from ragmeter.kafka.processors.aggregate import AggregateOwner, RecordFailed
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.transactions import OutRecord
+from ragmeter.kafka.transactions import OutRecord, StateRefused
 
 from tests.kafka.messages import message
 from tests.kafka.settings import settings_of
@@ -122,31 +122,69 @@ def test_what_no_record_is_to_blame_for_ends_the_worker(error: Exception) -> Non
         Broken(error).count(*log())
 
 
+class Kept:
+    """The rows of a state and its commits, which outlive owners.
+
+    Args:
+        monkeypatch: Replaces the topic of the state.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: dict[bytes, bytes] = {}
+        self.committed: list[int] = []
+        monkeypatch.setattr(transactions, "make_producer", lambda *_: Producer([], []))
+        monkeypatch.setattr(aggregate, "read_rows", self._read)
+
+    async def _read(self, *_: object) -> dict[bytes, bytes]:
+        return dict(self.rows)
+
+    async def _commit(self, records: Iterable[OutRecord], position: int) -> None:
+        self.rows |= {one.key or b"": one.value or b"" for one in records}
+        self.committed.append(position)
+
+    def begin(self, group: Group) -> int:
+        """Let an owner begin, and return from which offset on it counts."""
+
+        async def begin() -> int:
+            group.lock = threading.RLock()  # type: ignore[attr-defined]
+            parts = SimpleNamespace(settings=settings_of(), kinds=())
+            owner = Owner(cast(Any, parts), cast(Any, group), TopicPartition("rag.scores", 0))
+            owner.commit = self._commit  # type: ignore[method-assign]
+            await owner._begin()
+            return owner.position
+
+        return asyncio.run(begin())
+
+
 def test_a_partition_whose_records_have_all_expired_has_a_state_nevertheless(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After `kafka rebuild`, say: the next owner would take none for one that was lost."""
-    rows: dict[bytes, bytes] = {}
-    committed: list[int] = []
+    kept = Kept(monkeypatch)
+    assert kept.begin(Group([], None, first=14460)) == 14460
+    assert kept.begin(Group([], 14460, first=14460)) == 14460
+    assert kept.committed == [14460]
 
-    class Keeps(Owner):
-        async def commit(self, records: Iterable[OutRecord], position: int) -> None:
-            rows.update({one.key or b"": one.value or b"" for one in records})
-            committed.append(position)
 
-    async def read(*_: object) -> dict[bytes, bytes]:
-        return rows
+@pytest.mark.parametrize("offset", [None, 3, 20, 5000])
+def test_a_state_goes_on_from_where_it_has_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, offset: int | None
+) -> None:
+    """The group was deleted, or its coordinator is behind, or somebody has moved its offset."""
+    kept = Kept(monkeypatch)
+    kept.begin(Group([], None, first=10))
+    assert kept.begin(Group([], offset, first=0, end=30)) == 10
+    assert "its state has counted up to 10: it goes on from there" in caplog.text
+    assert kept.committed == [10, 10], "the group learns of it"
 
-    async def begin() -> None:
-        group = Group([], committed[-1] if committed else None, first=14460)
-        group.lock = threading.RLock()  # type: ignore[attr-defined]
-        parts = SimpleNamespace(settings=settings_of(), kinds=())
-        owner = Keeps(cast(Any, parts), cast(Any, group), TopicPartition("rag.scores", 0))
-        await owner._begin()
-        assert owner.position == 14460
 
-    monkeypatch.setattr(transactions, "make_producer", lambda *_: Producer([], []))
-    monkeypatch.setattr(aggregate, "read_rows", read)
-    for _ in range(2):
-        asyncio.run(begin())
-    assert committed == [14460]
+def test_a_state_of_what_the_topic_no_longer_holds_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Kept(monkeypatch)
+    kept.begin(Group([], None, first=10))
+    with pytest.raises(StateRefused, match="is counted up to 10, but the topic ends at 4"):
+        kept.begin(Group([], 10, end=4))
+    kept.rows.clear()
+    with pytest.raises(StateRefused, match=r"its state in \S+ is empty"):
+        kept.begin(Group([], 10))

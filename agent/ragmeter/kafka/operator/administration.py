@@ -179,19 +179,30 @@ class PartitionLag:
     @property
     def lag(self) -> int:
         """Records that wait."""
-        return self.end - max(self.committed or 0, self.first)
+        return max(0, self.end - max(self.committed or 0, self.first))
 
     @property
     def lost(self) -> int:
         """Records that the retention deleted before they were counted."""
         return 0 if self.committed is None else max(0, self.first - self.committed)
 
+    @property
+    def beyond_end(self) -> int:
+        """How far the committed offset lies beyond the end, which the brokers have lost."""
+        return 0 if self.committed is None else max(0, self.committed - self.end)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; the age is rounded to 0.1 s."""
         fields = asdict(self)
         age = fields.pop("age_seconds")
         rounded = None if age is None else round(age, 1)
-        return {**fields, "lag": self.lag, "lost": self.lost, "age_seconds": rounded}
+        return {
+            **fields,
+            "lag": self.lag,
+            "lost": self.lost,
+            "beyond_end": self.beyond_end,
+            "age_seconds": rounded,
+        }
 
 
 def read_lag(settings: Settings, parts: PartKinds) -> list[PartitionLag]:
@@ -217,7 +228,7 @@ def read_lag(settings: Settings, parts: PartKinds) -> list[PartitionLag]:
         for part in partitions:
             entry = committed.get(part)
             offset = entry.offset if entry is not None and entry.offset >= 0 else None
-            last = max(end[part], offset or 0)
+            last = end[part]
             row = PartitionLag(
                 topic=part.topic,
                 partition=part.partition,

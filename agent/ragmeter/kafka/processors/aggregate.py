@@ -36,6 +36,7 @@ from ragmeter.kafka.state_group import StateGroup
 from ragmeter.kafka.topics import state_topic
 from ragmeter.kafka.transactions import (
     BeginAgain,
+    KnownOffsets,
     OutRecord,
     PartitionOwner,
     StateRefused,
@@ -52,6 +53,10 @@ log = logging.getLogger(__name__)
 # leave a worker longer in doubt whether a partition is still its own.
 STEP_SECONDS = 10.0
 _GATHER_SECONDS = 0.2
+
+# The key of the row with the offset up to which a state has counted, written in the transaction
+# that writes the rest.
+_POSITION = b"position"
 
 
 S = TypeVar("S", bound=PartitionState | AssemblyState)
@@ -100,10 +105,18 @@ class StatefulOwner(PartitionOwner, Generic[S]):
     def new_state(self) -> S:
         """Return an empty state."""
 
-    async def open(self, offset: int | None) -> None:
-        """Load the state; raise `StateRefused` for an empty one beside committed offsets."""
+    async def open(self, offset: int | None) -> int | None:
+        """Load the state, which knows up to where it has counted.
+
+        The group's offset may differ: a coordinator answers with an earlier one for a moment after
+        a transaction, and groups are deleted and reset.
+
+        Raises:
+            StateRefused: The state is empty beside a committed offset.
+        """
         rows = await read_rows(self.group.kafka, self.state_topic, self.tp.partition)
-        if offset and not rows:
+        counted = rows.pop(_POSITION, None)
+        if offset and not rows and counted is None:
             raise StateRefused(
                 f"{self.tp.topic}/{self.tp.partition} is counted up to {offset}, but its state in"
                 f" {self.state_topic} is empty: it was deleted, or is of the program before this"
@@ -113,6 +126,26 @@ class StatefulOwner(PartitionOwner, Generic[S]):
         state.load(rows)
         with self.group.lock:
             self.state = state
+        if counted is None:
+            return offset
+        position = int(counted)
+        if position != offset:
+            log.warning(
+                "%s/%d: the offset of the group %s is %s, but its state has counted up to %d:"
+                " it goes on from there",
+                *self.tp,
+                self.group.name,
+                offset,
+                position,
+            )
+        return position
+
+    def replace_lost_offset(self, position: int, offsets: KnownOffsets) -> int:
+        """Refuse to go on: what was counted is no longer what the topic holds."""
+        raise StateRefused(
+            f"{self.tp.topic}/{self.tp.partition} is counted up to {position}, but the topic ends"
+            f" at {offsets.end}: its end was lost, or it was made anew. {self.remedy}"
+        )
 
     async def commit_step(self, records: Sequence[OutRecord], position: int) -> None:
         """Commit the changes of the state, other records, and the offset."""
@@ -121,6 +154,7 @@ class StatefulOwner(PartitionOwner, Generic[S]):
         topic = self.state_topic
         partition = self.tp.partition
         rows = [OutRecord(topic, value, key, partition) for key, value in step.items()]
+        rows.append(OutRecord(topic, b"%d" % position, _POSITION, partition))
         await self.commit([*rows, *records], position)
 
 
@@ -170,10 +204,10 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         """Whether records are counted that are not committed."""
         return self._uncommitted
 
-    async def open(self, offset: int | None) -> None:
+    async def open(self, offset: int | None) -> int | None:
         """Load the state."""
-        await super().open(offset)
         self._published = 0
+        return await super().open(offset)
 
     async def work(self) -> None:
         """Count records, and commit a step every few seconds."""

@@ -337,10 +337,11 @@ class ScoreOwner(PartitionOwner):
         """Whether messages are scored that are not committed."""
         return bool(self._running) or self._scoring
 
-    async def open(self, offset: int | None) -> None:
-        """Nothing to load."""
+    async def open(self, offset: int | None) -> int | None:
+        """Nothing to load: what is committed was sent on."""
         self._running = []
         self._scoring = False
+        return offset
 
     async def work(self) -> None:
         """Score batches and commit them."""
