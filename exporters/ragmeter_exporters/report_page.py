@@ -63,7 +63,8 @@ def render_report_page(report: ScoreReport) -> str:
         css=style.css,
         facts="; ".join(facts),
         headline=report_headline(report),
-        answered=list(_answered(report)),
+        question_columns=_headings(tables.question_columns(report)),
+        questions=tables.question_rows(report),
         group_columns=_headings(tables.GROUP_COLUMNS),
         groups=[
             (one_line(column.run.name, MAX_NAME), tables.group_rows(column.groups))
@@ -98,17 +99,6 @@ def render_report_page(report: ScoreReport) -> str:
 
 def _headings(columns: Sequence[tuple[str, bool]]) -> list[str]:
     return [name if name == "p" else name[:1].upper() + name[1:] for name, _ in columns]
-
-
-def _answered(report: ScoreReport) -> Iterator[tuple[str, str, str]]:
-    for column in report.columns:
-        series = tables.answered_series(column)
-        if series is not None and series.estimate is not None:
-            yield (
-                format_metric_value(series.estimate.value, series.spec),
-                one_line(column.run.name, MAX_NAME),
-                f"{tables.format_interval(series)} · by {series.scorer}",
-            )
 
 
 def _figure(report: ScoreReport, key: tuple[str, str]) -> dict[str, str]:

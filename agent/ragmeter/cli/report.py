@@ -98,6 +98,7 @@ def report(
 ) -> None:
     """Summarise scored files, with intervals and box plots, and compare two or more."""
     from ragmeter.app.exports import render_report
+    from ragmeter.app.parts import PARTS
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 
     settings = options.load_or_exit(config)
@@ -114,6 +115,7 @@ def report(
         by=by,
         apart=[config] if config else (),
         gate=gate_options(gate, junit, read),
+        parts=PARTS,
     )
     with options.exit_on_error():
         if form == "open-rag-eval":

@@ -30,11 +30,11 @@ def format_range(answer: Answer, level: Level) -> str:
 
 
 def format_level(answer: Answer) -> str:
-    """Return the number of a question with its interval and, but for the last hour, its window."""
+    """Return the number of a question with its interval, and its window but for the last hour."""
     level = answer.level
     if level is None:
         return "not enough yet"
-    about = "" if level.window == "1h" else f" in {level.window}"
+    about = "" if level.window in ("1h", "file") else f" in {level.window}"
     per = " / 1,000" if answer.unit == "usd" else ""
     return f"{format_number(answer, level.value)}{per} ({format_range(answer, level)}){about}"
 

@@ -15,7 +15,9 @@ from rich.console import RenderableType
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.explanation import Explanation, WorseSeries
+from ragmeter.config.settings import Settings
 from ragmeter.core.errors import UsageError
+from ragmeter.core.score import ScoredTrace
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.windows.contrasts import CellPair, SeriesKind
 from ragmeter.windows.windows import Windows
@@ -165,7 +167,7 @@ class Level:
         value: In the unit of the question.
         lower: The lower end of the interval.
         upper: The upper end; None where the samples do not tell it.
-        window: The length of time that it is about, as in `24h`.
+        window: The length of time that it is about, as in `24h`; `file` for all of a file.
         samples: How many requests, verdicts or labels it rests on.
         worth: How many independent ones of equal weight carry as much information.
         source: What it rests on.
@@ -260,8 +262,29 @@ class SegmentAnswer:
     moved: bool
 
 
+class FileAnswers:
+    """The questions of scored traces in a file; without a part that knows them there are none."""
+
+    def add(self, scored: ScoredTrace, rest: ScoredTrace | None) -> None:
+        """Count a trace.
+
+        Args:
+            scored: Its cheap results.
+            rest: Its results of slow tiers and people, None without any.
+        """
+
+    def answers(self) -> Sequence[Answer]:
+        """Return every question, in order; empty without any trace."""
+        return ()
+
+
 class QuestionAnswers:
     """The eight questions of each service. Hold the lock of the agent."""
+
+    @classmethod
+    def of_file(cls, settings: Settings) -> FileAnswers:
+        """Return what answers the questions of a file, by the goals of the settings."""
+        return FileAnswers()
 
     def answers(self, service: str) -> Sequence[Answer]:
         """Return every question of a service, in order; empty for an unknown service."""

@@ -32,7 +32,6 @@ from ragmeter.offline.report.summary import (
     report_headline,
 )
 from ragmeter.offline.report.tables import (
-    answered_line,
     comparison_caption,
     hidden_metrics_line,
     judging_lines,
@@ -40,6 +39,8 @@ from ragmeter.offline.report.tables import (
     own_error_line,
     report_tables,
 )
+from ragmeter.parts.collection import PartKinds, find_kind
+from ragmeter.parts.views import QuestionAnswers
 from ragmeter.trace import Trace
 
 MAX_GROUPS = 100  # values of the tag of `--by` that have a row of their own
@@ -63,6 +64,7 @@ class ReportOptions:
         pair_by: `trace_id`, `query` or `tag:NAME`.
         gate: Rules to check the run against.
         apart: Further input files that no output may overwrite.
+        parts: The features of the agent, one of which answers the questions.
     """
 
     files: Sequence[Path]
@@ -76,6 +78,7 @@ class ReportOptions:
     by: str = ""
     apart: Sequence[Path] = field(default_factory=tuple)
     gate: GateOptions | None = None
+    parts: PartKinds = ()
 
 
 def run_report(
@@ -128,7 +131,7 @@ def run_report(
     if wanted.form == "json":
         terminal.print_text(report_document(report))
     else:
-        _print_lines(report_headline(report) or answered_line(report))
+        _print_lines(report_headline(report))
         terminal.print_tables(report_tables(report))
         more = [hidden_metrics_line(report), own_error_line(report), missing_values_line(report)]
         more += judging_lines(report)
@@ -183,7 +186,10 @@ def _read_run(
     say: Callable[[str], None],
 ) -> ScoredRun:
     full = settings.privacy.content == "full"
-    run = ScoredRun(name, redactor if full else None)
+    # who names metrics asks for no more than them
+    parts = () if wanted.metrics else wanted.parts
+    questions = find_kind(parts, QuestionAnswers).of_file(settings)
+    run = ScoredRun(name, redactor if full else None, questions)
     summary = ReportInputSummary()
     run.texts = dict(texts.texts) if texts else {}
     groups: dict[str, ScoredRun] = {}

@@ -44,6 +44,7 @@ def _run(column: ReportColumn) -> dict[str, Any]:
         "to": run.times[1],
         "services": sorted(run.services),
         "notes": run.notes,
+        "questions": [asdict(answer) for answer in run.answers],
         "series": [_series(series, run) for series in column.series],
         "latency": [
             {"stage": stage, **item._asdict()} for stage, items in column.latency for item in items

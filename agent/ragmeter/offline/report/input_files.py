@@ -209,8 +209,14 @@ def _own_row_reader(summary: ReportInputSummary) -> Callable[[dict[str, str]], l
                 value = math.nan
             item["value"] = value if math.isfinite(value) else None  # None: counted as invalid
             results.append(item)
-        keys = {key: row[key] for key in _CSV_KEYS}
-        document: dict[str, Any] = {**keys, "results": results, "timings": timings, "tags": tags}
+        failed = {item["metric"] for item in results if item["value"] == 1.0}
+        document: dict[str, Any] = {
+            **{key: row[key] for key in _CSV_KEYS},
+            "status": next((status for status in ("timeout", "error") if status in failed), "ok"),
+            "results": results,
+            "timings": timings,
+            "tags": tags,
+        }
         with suppress(ValueError, RecursionError):
             document["judging"] = json.loads(row.get(JUDGING_COLUMN) or "null")
         line = json.dumps(document).encode()

@@ -27,6 +27,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.judging_summary import JudgingSummary
 from ragmeter.offline.report.box_plot import BoxPlot, compute_box_plot
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
+from ragmeter.parts.views import Answer, FileAnswers
 from ragmeter.windows.estimators import Interval
 from ragmeter.windows.intervals import estimate_interval, is_assisted
 from ragmeter.windows.people_agreement import (
@@ -170,6 +171,7 @@ class ScoredRun:
     Args:
         name: Name shown in the report.
         redactor: Redacts texts of details; without it none is shown.
+        questions: Answers the questions of its traces.
 
     Attributes:
         judging: The judges, their instruments and what they cost, as far as the file says.
@@ -178,8 +180,11 @@ class ScoredRun:
         groups: Parts of the run by the value of a tag.
     """
 
-    def __init__(self, name: str, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self, name: str, redactor: Redactor | None = None, questions: FileAnswers | None = None
+    ) -> None:
         self.name = name
+        self._questions = questions or FileAnswers()
         self._redactor = redactor
         self.judging = JudgingSummary()
         self.notes: list[str] = []
@@ -204,6 +209,11 @@ class ScoredRun:
     def agreement(self) -> list[ScorerAgreement]:
         """How well the scorers agree with people's labels, where the traces have any."""
         return compare_with_people(self._labelled)
+
+    @cached_property
+    def answers(self) -> Sequence[Answer]:
+        """The questions of its traces; none where nothing answers them."""
+        return self._questions.answers()
 
     @cached_property
     def consistency(self) -> AnswerConsistency | None:
@@ -263,6 +273,7 @@ class ScoredRun:
         scored, slow = split_slow_results(scored._replace(timestamp=0.0, service=SERVICE))
         if slow is not None:
             slow = slow._replace(results=[self._in_series(score) for score in slow.results])
+        self._questions.add(scored, slow)
         for trace in (scored, slow):
             if trace is not None:
                 for score in trace.results:

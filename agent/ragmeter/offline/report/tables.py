@@ -10,11 +10,9 @@ from ragmeter.console.terminal import add_text_row, build_table
 from ragmeter.core.judging import MARK
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.core.metric_specs import OWN_ERROR, base_name
-from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
 from ragmeter.offline.report.summary import (
-    ANSWERED,
     DEFAULT_METRICS,
     MAX_NAME,
     ReportColumn,
@@ -23,6 +21,7 @@ from ragmeter.offline.report.summary import (
     format_p_value,
     metric_title,
 )
+from ragmeter.parts.answer_texts import MARKS, format_goal, format_level
 from ragmeter.reasons import Reason
 from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE, ScorerAgreement
 
@@ -54,7 +53,10 @@ def agreement_table(rows: Iterable[ScorerAgreement], heading: str) -> Table:
 
 
 def report_tables(report: ScoreReport) -> Iterator[Table]:
-    """Yield the summary, then comparison, groups and worst traces as far as there are any."""
+    """Yield the questions and the summary, then comparison, groups and worst traces, if any."""
+    questions = question_rows(report)
+    if questions:
+        yield _fill_table(_table(runs_heading(report), *question_columns(report)), questions)
     yield _summary_table(report)
     if len(report.columns) > 1:
         heading = f"difference from {bound_label(report.columns[0].run.name, MAX_NAME)}"
@@ -72,6 +74,48 @@ def report_tables(report: ScoreReport) -> Iterator[Table]:
     worst = _worst_table(report)
     if worst is not None:
         yield worst
+
+
+def runs_heading(report: ScoreReport) -> str:
+    """Return the names of the runs, with how many traces they have and when these were."""
+    return "; ".join(
+        f"{bound_label(column.run.name, MAX_NAME)}: {describe_traces(column.run)}"
+        for column in report.columns
+    )
+
+
+def question_columns(report: ScoreReport) -> list[tuple[str, bool]]:
+    """Return the titles of `question_rows`; of several runs each has a column."""
+    if len(report.columns) == 1:
+        return [("question", False), ("", False), ("goal", False), ("rests on", False)]
+    names = [(bound_label(column.run.name, MAX_NAME), False) for column in report.columns]
+    return [("question", False), *names, ("goal", False)]
+
+
+def question_rows(report: ScoreReport) -> list[tuple[str, ...]]:
+    """Return a row for each of the questions, none where no part answers them.
+
+    Of several runs each cell says what its number rests on: a judge's is no model's.
+    """
+    runs = [column.run.answers for column in report.columns]
+    if not all(runs):
+        return []
+    rows: list[tuple[str, ...]] = []
+    for answers in zip(*runs, strict=True):
+        first = answers[0]
+        goal = format_goal(first)
+        if len(answers) == 1:
+            source = first.source if first.level is not None else first.meaning
+            mark = MARKS[first.state]
+            rows.append((first.question, f"{format_level(first)} {mark}".strip(), goal, source))
+            continue
+        cells = (
+            f"{format_level(one)} {MARKS[one.state]}".strip()
+            + (f"\n{one.source}" if one.level is not None else "")
+            for one in answers
+        )
+        rows.append((first.question, *cells, goal))
+    return rows
 
 
 def describe_traces(run: ScoredRun) -> str:
@@ -180,10 +224,7 @@ def number_rows(report: ScoreReport) -> Iterator[tuple[str, ...]]:
 
 def _summary_table(report: ScoreReport) -> Table:
     """Build the table of each series of each run: mean, median, quartiles and states."""
-    heading = "; ".join(
-        f"{bound_label(column.run.name, MAX_NAME)}: {describe_traces(column.run)}"
-        for column in report.columns
-    )
+    heading = "scores" if question_rows(report) else runs_heading(report)
     if len(report.columns) > 1:
         return _fill_table(_table(heading, *NUMBER_COLUMNS), number_rows(report))
     first, _, *others = NUMBER_COLUMNS
@@ -321,24 +362,6 @@ def missing_values_line(report: ScoreReport) -> str | None:
         explanation = f": {', '.join(bound_label(r, 40) for r in sorted(reasons)[:SHOWN_REASONS])}"
         descriptions.append(f"{metric_title(key[0])} ({key[1]}{explanation if reasons else ''})")
     return f"no run has a value of: {'; '.join(descriptions)}"
-
-
-def answered_series(column: ReportColumn) -> RunSeries | None:
-    """Return the series of the share of questions answered, that of a judge before the built-in."""
-    found = [s for s in column.series if s.metric == ANSWERED and s.estimate is not None]
-    return min(found, key=lambda series: series.scorer == BUILTIN_SCORER, default=None)
-
-
-def answered_line(report: ScoreReport) -> Iterator[str]:
-    """Yield a line on the share of questions answered for each run."""
-    for column in report.columns:
-        series = answered_series(column)
-        if series is not None and series.estimate is not None:
-            value = format_metric_value(series.estimate.value, series.spec)
-            yield (
-                f"{bound_label(column.run.name, MAX_NAME)}: {value} of the questions answered"
-                f" ({format_interval(series)}, by {series.scorer})"
-            )
 
 
 DIFFERENCE_COLUMNS = (

@@ -6,8 +6,8 @@ Pure: it reads the sums and samples that it is given, and event time.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ragmeter.core.durations import parse_window
@@ -184,6 +184,38 @@ def answer_all(service: AskedService, settings: QuestionsSettings, now: float) -
     """Return what is known of every question at event time `now`."""
     moment = Moment(service, now)
     return [_answer(question, moment, settings) for question in QUESTIONS]
+
+
+class FileMoment(Moment):
+    """What is known of the traces of a file, of which the requests are a sample of all traffic."""
+
+    @cached_property
+    def stretches(self) -> Mapping[str, TimeStretch]:
+        """The whole file, in place of the last hour."""
+        whole = self.service.stretch(last_buckets(HOUR, self.now), "1h")
+        return {} if whole is None else {"1h": whole}
+
+
+def answer_file(
+    service: AskedService, settings: QuestionsSettings, now: float, unknown: Collection[str]
+) -> list[Answer]:
+    """Return every question of a file, whose traces are all of event time `now`.
+
+    Args:
+        service: What is known of the traces.
+        settings: The goals.
+        now: The time that all traces have.
+        unknown: Questions of which the file says nothing.
+    """
+    moment = FileMoment(service, now)
+    answers = []
+    for question in QUESTIONS:
+        answer = _answer(question, moment, settings)
+        if question.name in unknown:
+            answer = replace(answer, level=None, state="not enough", source=_UNTOLD, note=_UNTOLD)
+        level = None if answer.level is None else replace(answer.level, window="file")
+        answers.append(replace(answer, level=level, levels={}))
+    return answers
 
 
 def _answer(question: QuestionSpec, moment: Moment, settings: QuestionsSettings) -> Answer:

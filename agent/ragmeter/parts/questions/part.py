@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
-from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBatch
+from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBatch, section_of
 from ragmeter.parts.questions.answers import (
     CHANGE_TAGS,
     AskedService,
@@ -23,6 +25,7 @@ from ragmeter.parts.questions.answers import (
 )
 from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
 from ragmeter.parts.questions.clusters import find_slot
+from ragmeter.parts.questions.files import FileQuestions
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.samples import (
     SampleName,
@@ -43,6 +46,7 @@ from ragmeter.parts.questions.traffic import (
 from ragmeter.parts.views import (
     Answer,
     Change,
+    FileAnswers,
     Level,
     QuestionAnswers,
     SegmentAnswer,
@@ -76,6 +80,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         settings: The goals.
         windows: The windows of all services, for latency.
         counters: Where good events are counted.
+        samples: The valued traces.
     """
 
     name = "questions"
@@ -83,12 +88,18 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
     settings = QuestionsSettings
     state: ClassVar[Any] = QuestionsState
 
-    def __init__(self, settings: QuestionsSettings, windows: Windows, counters: Counters) -> None:
+    def __init__(
+        self,
+        settings: QuestionsSettings,
+        windows: Windows,
+        counters: Counters,
+        samples: ValuedTraces | None = None,
+    ) -> None:
         self._settings = settings
         self._windows = windows
         self._counters = counters
         self._traffic: dict[tuple[str, str], RequestBuckets] = {}
-        self._samples = ValuedTraces()
+        self._samples = ValuedTraces() if samples is None else samples
         self._rows: dict[str, ServiceRow] = {}
         self._touched: dict[str, None] = {}
         self._gone: dict[str, None] = {}
@@ -100,6 +111,14 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
     def build(cls, context: PartContext) -> Self:
         """Build the part, which knows of no service yet."""
         return cls(context.section(QuestionsSettings), context.windows, context.counters)
+
+    @classmethod
+    def of_file(cls, settings: Settings) -> FileAnswers:
+        """Return what answers the questions of a file, however many traces it has."""
+        own = section_of(settings, QuestionsSettings)
+        windows = Windows(settings.windows)
+        part = cls(own, windows, Counters(), ValuedTraces(limit=sys.maxsize))
+        return FileQuestions(own, windows, part.observe, part._service)
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count requests, and remember what slow scorers and people say of them."""

@@ -1,0 +1,66 @@
+"""The eight questions of scored traces in a file, which all have one time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.contract import Arrival, ScoredBatch
+from ragmeter.parts.questions.answers import AskedService, answer_file
+from ragmeter.parts.questions.settings import QuestionsSettings
+from ragmeter.parts.views import Answer, FileAnswers
+from ragmeter.windows.windows import Windows
+
+_SERVICE = "file"
+_MOMENT = 0.0  # of all traces, so that a file of a year fits an hour
+
+
+class FileQuestions(FileAnswers):
+    """Counts the traces of a file as the running agent counts those of an hour.
+
+    Args:
+        settings: The goals.
+        windows: Where times of requests are counted, for latency.
+        observe: Counts a run of traces.
+        asked: Returns what is known of a service.
+    """
+
+    def __init__(
+        self,
+        settings: QuestionsSettings,
+        windows: Windows,
+        observe: Callable[[ScoredBatch, float | None], None],
+        asked: Callable[[str], AskedService],
+    ) -> None:
+        self._settings = settings
+        self._windows = windows
+        self._observe = observe
+        self._asked = asked
+        self._empty = True
+        self._states_known = False
+
+    def add(self, scored: ScoredTrace, rest: ScoredTrace | None) -> None:
+        """Count a trace."""
+        self._empty = False
+        own = scored._replace(service=_SERVICE, timestamp=_MOMENT)
+        # a table of another tool does not say which requests failed
+        self._states_known |= own.status != "ok" or any(
+            score.metric == "error" for score in own.results
+        )
+        self._windows.add(own._replace(results=[]), _SERVICE)
+        later = () if rest is None else (rest._replace(service=_SERVICE, timestamp=_MOMENT),)
+        run = ScoredBatch(
+            traces=[own, *later],
+            arrivals=[Arrival(own, (), _SERVICE)],
+            canaries=[],
+            turn=0,
+            later=[Arrival(one, (), _SERVICE) for one in later],
+        )
+        self._observe(run, None)
+
+    def answers(self) -> Sequence[Answer]:
+        """Return every question, in order; empty without any trace."""
+        if self._empty:
+            return ()
+        unknown = () if self._states_known else ("works",)
+        return answer_file(self._asked(_SERVICE), self._settings, _MOMENT, unknown)
