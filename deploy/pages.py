@@ -32,6 +32,7 @@ from ragmeter_exporters.page.runbooks import INDEX, escape_cell, markdown_table,
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FORMATS = Path(__file__).parent / "saved_formats.yaml"
+REDACTION_CASES = ROOT / "tests" / "core" / "redaction_cases.yaml"
 
 QUESTION_NAME = re.compile(
     rf"rag_(?P<question>{'|'.join(question.name for question in QUESTIONS)})"
@@ -172,6 +173,21 @@ def version_of(name: str) -> str:
     return str(value) if isinstance(value, int) else f"`{value}`"
 
 
+# Redaction
+
+
+def redaction_table() -> str:
+    """The forms that the tests of the built-in redaction rules hold, by rule."""
+    rows = []
+    for rule, cases in yaml.safe_load(REDACTION_CASES.read_text("utf-8")).items():
+        forms = {
+            known: "; ".join(str(case["form"]) for case in cases if ("becomes" in case) is known)
+            for known in (True, False)
+        }
+        rows.append((f"`{rule}`", forms[True], forms[False]))
+    return markdown_table(("rule", "recognised", "not recognised"), rows)
+
+
 # Runbooks
 
 
@@ -193,11 +209,13 @@ def runbook_source(name: str) -> str:
 def generated() -> dict[Path, str]:
     """Every file that is made here, with what must stand in it."""
     metrics, formats = DOCS / "metrics.md", DOCS / "formats.md"
+    security = DOCS / "security.md"
     return {
         DOCS / "configuration.md": render_reference(),
         metrics: replaced(metrics.read_text("utf-8"), "names", names_tables()),
         DOCS / "commands.md": commands_page(),
         formats: replaced(formats.read_text("utf-8"), "formats", formats_table()),
+        security: replaced(security.read_text("utf-8"), "recognised", redaction_table()),
         **{
             DOCS / "runbooks" / f"{name}.md": runbook_file(name, text)
             for name, text in runbook_pages(PARTS).items()

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.redaction_rules import BUILTIN_RULES, RedactionRule
+from ragmeter.ingest.redaction import Redactor
+from ragmeter.scorers.llm.dialect import clean_text
+
+CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_name("redaction_cases.yaml").read_text("utf-8")
+)
 
 
 def found(name: str, text: str) -> list[str]:
@@ -59,6 +70,38 @@ def test_findings_of_several_patterns_are_joined() -> None:
 def test_the_next_finding_is_not_swallowed_by_a_candidate() -> None:
     text = "4111 1111 1111 1111 4111 1111 1111 1111"
     assert found("credit_card", text) == ["4111 1111 1111 1111"] * 2
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for cases in CASES.values() for case in cases],
+    ids=[f"{rule}: {case['form']}" for rule, cases in CASES.items() for case in cases],
+)
+@pytest.mark.parametrize("names", [list(BUILTIN_RULES), list(reversed(BUILTIN_RULES))])
+def test_forms_that_are_recognised_and_that_are_not(case: dict[str, Any], names: list[str]) -> None:
+    redactor = Redactor(PrivacySettings.model_validate({"redact": names}))
+    assert redactor.text(case["text"], {}) == case.get("becomes", case["text"])
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_a_form_that_is_cleaned_later_is_redacted_before(rule: str) -> None:
+    """What the judge gets of a recognised form is what redaction has left of it."""
+    redactor = Redactor(PrivacySettings.model_validate({"redact": list(BUILTIN_RULES)}))
+    for case in CASES[rule]:
+        redacted = redactor.text(case["text"], {})
+        assert redacted is not None
+        assert redactor.text(clean_text(redacted), {}) == clean_text(redacted)
+
+
+def test_no_separator_of_a_card_number_gets_through() -> None:
+    redactor = Redactor(PrivacySettings.model_validate({"redact": list(BUILTIN_RULES)}))
+    blanks = (
+        "\u00a0\u1680\u2000\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+    )
+    hidden = "\u200b\u200c\u200d\u200e\u2060\u2063\u00ad\u034f\u180e\ufe0f\ufeff\u3164\x01\x7f"
+    for one, two in itertools.product(blanks + hidden + " -", repeat=2):
+        text = f"a 4111{one}1111{two}1111{one}1111 b"
+        assert redactor.text(text, {}) == "a [credit_card] b", repr(text)
 
 
 HOSTILE = (

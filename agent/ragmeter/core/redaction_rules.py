@@ -12,9 +12,9 @@ import ipaddress
 import math
 import re
 import time
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ragmeter.core.errors import DataError
@@ -32,6 +32,13 @@ LONG = 4_000  # characters from which a search releases the GIL (which costs 4 u
 # Matches all that matters for unrolling: escapes and sets (skipped), groups and counted repeats.
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|([()])|\{(\d*),?(\d*)\}", re.DOTALL)
 
+_DEFANGED = re.compile(r"\[\.?\]|\(\.?\)|\{\.\}|[\[(]dot[\])]", re.IGNORECASE)
+
+# A date of day, month and year, or a list of years: no telephone number.
+_DATES = re.compile(
+    r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d(?!\d)|(?:(?:19|20)\d\d[ ./-]){1,5}(?:19|20)\d\d$"
+)
+
 # Given a text and the start and end of a match, returns the end of the finding, or None. The digits
 # of a card number often run into those of its expiry date.
 _MatchCheck = Callable[[str, int, int], int | None]
@@ -44,6 +51,7 @@ class _BuiltinRule:
     patterns: Mapping[str, tuple[str, ...]]
     check: _MatchCheck | None = None
     back: int = 0
+    guess: bool = False
 
 
 class RedactionError(DataError):
@@ -93,6 +101,10 @@ class RedactionRule:
         name: Name of the rule; without a pattern it is that of a built-in rule.
         pattern: A regular expression. One that `compile_pattern` refuses raises ValueError.
         replacement: Text in place of a finding; None for `[name]`.
+
+    Attributes:
+        builtin: Whether it is a built-in rule, whose patterns are made for folded texts.
+        guess: Whether the form alone tells a finding, with no check and no sign that is its own.
     """
 
     def __init__(
@@ -109,6 +121,8 @@ class RedactionRule:
         self._patterns = [(compile_pattern(text), hints) for text, hints in rule.patterns.items()]
         self._check = rule.check
         self._back = rule.back
+        self.builtin = pattern is None
+        self.guess = rule.guess
         self._timeout = timeout
         self._monotonic = monotonic
         self._timeouts = 0  # in a row
@@ -199,21 +213,29 @@ def _unrolled(pattern: str) -> int:
     return max(most)
 
 
-def _longest_valid(
-    text: str, start: int, end: int, lengths: range, valid: Callable[[str], bool]
-) -> int | None:
-    """Return the end of the longest valid run of letters and digits from `start`.
-
-    Separators are skipped, and no letter or digit may follow.
-    """
-    ends = [at + 1 for at in range(start, end) if text[at].isalnum()]
-    for length in reversed(lengths):
-        if length <= len(ends):
-            stop = ends[length - 1]
-            after = text[stop : stop + 1]
-            if not after.isalnum() and valid("".join(filter(str.isalnum, text[start:stop]))):
-                return stop
+def _card(text: str, start: int, end: int) -> int | None:
+    """Return the end of the longest run of digits that may be a card's; no digit may follow it."""
+    ends = [at + 1 for at in range(start, end) if text[at].isdigit()]
+    for length in range(min(19, len(ends)), 12, -1):
+        stop = ends[length - 1]
+        if not text[stop : stop + 1].isdigit() and _luhn("".join(_digits(text[start:stop]))):
+            return stop
     return None
+
+
+def _digits(text: str) -> list[str]:
+    return [str(unicodedata.decimal(char)) for char in text if char.isdecimal()]
+
+
+def _iban(text: str, start: int, end: int) -> int | None:
+    """Return the end of an IBAN of its country's length; no letter or digit may follow it."""
+    length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
+    ends = [at + 1 for at in range(start, end) if text[at].isalnum()]
+    if length is None or length > len(ends):
+        return None
+    stop = ends[length - 1]
+    whole = "".join(filter(str.isalnum, text[start:stop]))
+    return stop if not text[stop : stop + 1].isalnum() and _mod97(whole) else None
 
 
 def _luhn(digits: str) -> bool:
@@ -231,6 +253,8 @@ def _mod97(text: str) -> bool:
 
 def _phone(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
+    if _DATES.match(match):
+        return None
     digits = sum(map(str.isdigit, match))
     if match[0] not in "+0(" and (digits < 9 or (match[4:5] == "-" and match[7:8] == "-")):
         return None  # too short to be told from other numbers; or a date
@@ -251,15 +275,26 @@ def _address(text: str, start: int, end: int) -> int | None:
         candidate = candidate.rstrip(":.")
         stop = start + len(candidate)
         # `cafe::babe` is as good an address, and more often code
-        if any(map(str.isdigit, candidate)) and _is_address(candidate):
+        plain = _DEFANGED.sub(".", candidate)
+        if any(map(str.isdigit, candidate)) and _is_address(plain):
             return None if text[stop : stop + 1].isalnum() else stop
     return None
 
 
+# Of the SWIFT registry of IBANs (ISO 13616), release 99: country and number of characters.
+_IBANS = """
+AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27
+DK18 DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28
+IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22
+MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24
+SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30
+"""
+_IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
+
 _CHECKS: dict[str, _MatchCheck] = {
     "phone": _phone,
-    "iban": partial(_longest_valid, lengths=range(15, 35), valid=_mod97),
-    "credit_card": partial(_longest_valid, lengths=range(13, 20), valid=_luhn),
+    "iban": _iban,
+    "credit_card": _card,
     "ip": _address,
 }
 BUILTIN_RULES = {
@@ -267,6 +302,7 @@ BUILTIN_RULES = {
         {one["pattern"]: tuple(one.get("hints", ())) for one in rule["patterns"]},
         _CHECKS.get(name),
         rule.get("back", 0),
+        rule.get("guess", False),
     )
     for name, rule in load_yaml(__package__, "redaction_rules.yaml").items()
 }

@@ -12,14 +12,16 @@ import fnmatch
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json
 
 from ragmeter.config.inputs import TEXT_FIELDS, PrivacySettings
 from ragmeter.core.counters import Counts
+from ragmeter.core.folded_text import FoldedText, fold_text, unescape_text
 from ragmeter.core.redaction_rules import RedactionError, RedactionRule
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
@@ -38,8 +40,6 @@ _MAX_DEPTH = 24  # of nested values, and of JSON in JSON; deeper values are drop
 _MIN_NUMBER = 10**8  # smaller whole numbers are counts, which identify nobody
 # Names of events that conventions define; no user writes into these.
 _CONVENTIONAL = re.compile(r"(?:gen_ai|promptflow)(?:\.[a-z_]+)+")
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
-_UNESCAPED = {"b": " ", "f": " ", "n": "\n", "r": "\r", "t": "\t"}
 
 # (start, end, new length) of each replacement, in the order of one pass over a text
 _Edits = list[tuple[int, int, int]]
@@ -141,6 +141,58 @@ class Redactor:
         return _RedactionPass(settings.rules, settings.drop, counts, self._monotonic)
 
 
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What a rule finds from `start` to `end` of a text."""
+
+    start: int
+    end: int
+    rule: RedactionRule
+
+
+def _resolve(found: Sequence[_Finding]) -> tuple[list[_Finding], list[_Finding]]:
+    """Return findings without overlaps, and guesses that overlapped longer findings.
+
+    The longest finding names what stands there. Where another overlaps it, all of both is replaced,
+    unless the other is only a guess: its rule is to look again at what is left.
+    """
+    kept: list[_Finding] = []  # by their places
+    guesses: list[_Finding] = []
+    for finding in sorted(found, key=lambda one: one.start - one.end):  # at a tie the first rule
+        first = bisect_right(kept, finding.start, key=lambda one: one.end)
+        last = bisect_left(kept, finding.end, key=lambda one: one.start)
+        rivals = kept[first:last]
+        if not rivals:
+            kept.insert(first, finding)
+        elif finding.rule.guess:
+            guesses.append(finding)
+        else:
+            longest = max(rivals, key=lambda one: one.end - one.start)
+            start = min(finding.start, rivals[0].start)
+            end = max(finding.end, rivals[-1].end)
+            kept[first:last] = [replace(longest, start=start, end=end)]
+    return kept, guesses
+
+
+def _gaps(
+    kept: Sequence[_Finding], dropped: Sequence[_Finding], size: int
+) -> Iterator[tuple[RedactionRule, int, int]]:
+    """Yield the rules of dropped findings with the parts of the text in which they look again."""
+    yielded: set[tuple[str, int, int]] = set()
+    for finding in dropped:
+        first = bisect_right(kept, finding.start, key=lambda one: one.end)
+        last = bisect_left(kept, finding.end, key=lambda one: one.start)
+        starts = [kept[first - 1].end if first else 0, *(one.end for one in kept[first:last])]
+        ends = [
+            *(one.start for one in kept[first:last]),
+            kept[last].start if last < len(kept) else size,
+        ]
+        for start, end in zip(starts, ends, strict=True):
+            if start < end and (finding.rule.name, start, end) not in yielded:
+                yielded.add((finding.rule.name, start, end))
+                yield finding.rule, start, end
+
+
 class _RedactionPass:
     """Applies rules to the texts of one trace or span within `_TRACE_SECONDS`.
 
@@ -163,27 +215,48 @@ class _RedactionPass:
 
     def text(self, text: str, edits: list[_Edits] | None = None) -> str:
         """Raise `RedactionError`, which is counted, if a rule cannot be applied."""
-        for rule in self._rules:
-            try:
-                if self._monotonic() > self._until:
-                    raise RedactionError(rule.name, "timeout")
-                spans = rule.spans(text)
-            except RedactionError as error:
-                labels = (("rule", error.rule), ("reason", error.reason))
-                self._count("ragmeter_redaction_failures_total", labels, 1)
-                raise
-            if not spans:
-                continue
-            self._count("ragmeter_redactions_total", (("rule", rule.name),), len(spans))
-            parts = []
-            done = 0
-            for start, end in spans:
-                parts += [text[done:start], rule.replacement]
-                done = end
-            text = "".join([*parts, text[done:]])
-            if edits is not None:
-                edits.append([(start, end, len(rule.replacement)) for start, end in spans])
-        return text
+        found = self._search(text, self._rules)
+        if not found:
+            return text
+        kept, dropped = _resolve(found)
+        for rule, start, end in _gaps(kept, dropped, len(text)):
+            kept += [
+                replace(finding, start=start + finding.start, end=start + finding.end)
+                for finding in self._search(text[start:end], [rule])
+            ]
+        kept.sort(key=lambda finding: finding.start)
+        parts = []
+        done = 0
+        for finding in kept:
+            parts += [text[done : finding.start], finding.rule.replacement]
+            done = finding.end
+            self._count("ragmeter_redactions_total", (("rule", finding.rule.name),), 1)
+        if edits is not None:
+            edits.append([(one.start, one.end, len(one.rule.replacement)) for one in kept])
+        return "".join([*parts, text[done:]])
+
+    def _search(self, text: str, rules: Sequence[RedactionRule]) -> list[_Finding]:
+        """Return what rules find in a text and in what it shows, by its place in the text."""
+        if not rules:
+            return []
+        found: list[_Finding] = []
+        folded = fold_text(text)
+        forms = [form for form in (folded, unescape_text(text)) if form is not None]
+        # a pattern of the user's may mean the very characters that are folded
+        all_forms = forms if folded.text == text else [FoldedText(text), *forms]
+        for rule in rules:
+            spans: set[tuple[int, int]] = set()
+            for form in forms if rule.builtin else all_forms:
+                try:
+                    if self._monotonic() > self._until:
+                        raise RedactionError(rule.name, "timeout")
+                    spans.update(form.span(start, end) for start, end in rule.spans(form.text))
+                except RedactionError as error:
+                    labels = (("rule", error.rule), ("reason", error.reason))
+                    self._count("ragmeter_redaction_failures_total", labels, 1)
+                    raise
+            found += [_Finding(start, end, rule) for start, end in sorted(spans)]
+        return found
 
     def optional(self, text: str | None) -> str | None:
         try:
@@ -219,7 +292,7 @@ class _RedactionPass:
 
     def _value(self, value: Any, name: str, depth: int) -> Any:
         if isinstance(value, str):
-            return self._text_value(value, name, depth)
+            return self.text_or_json(value, name, depth)
         if isinstance(value, bool) or value is None or isinstance(value, float):
             return value
         if isinstance(value, int):
@@ -239,7 +312,8 @@ class _RedactionPass:
             return [self._value(item, name, depth + 1) for item in value]
         return self.text(str(value))
 
-    def _text_value(self, text: str, name: str, depth: int) -> str:
+    def text_or_json(self, text: str, name: str = "", depth: int = 0) -> str:
+        """Redact a text; JSON by its values, so that it stays readable."""
         if not text:
             return text
         if text.lstrip()[:1] in ("{", "[", '"') and depth < _MAX_DEPTH:
@@ -252,21 +326,7 @@ class _RedactionPass:
                 if value == parsed:
                     return text
                 return json.dumps(value, ensure_ascii=False, default=str)
-        redacted = self.text(text)
-        if "\\" in redacted:  # truncated JSON still has its escapes
-            unescaped = _unescape(redacted)
-            redacted_again = self.text(unescaped)
-            if redacted_again != unescaped:
-                return redacted_again
-        return redacted
-
-
-def _unescape(text: str) -> str:
-    plain = _ESCAPE.sub(
-        lambda match: chr(int(match[1], 16)) if match[1] else _UNESCAPED.get(match[2], match[2]),
-        text,
-    )
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return self.text(text)
 
 
 class _TraceRedaction:
@@ -293,7 +353,7 @@ class _TraceRedaction:
         tags = self._passes["tags"].attributes(trace.tags, names=True)
         update: dict[str, Any] = {
             "query": self._field("query", trace.query),
-            "answer": self._field("answer", trace.answer, edits),
+            "answer": self._field("answer", trace.answer, edits if trace.citations else None),
             "history": self._history(trace.history),
             "passages": self._passages(trace.passages),
             "error": error if trace.error is None else error or FAILED,
@@ -308,6 +368,8 @@ class _TraceRedaction:
 
     def _field(self, name: str, text: str | None, edits: list[_Edits] | None = None) -> str | None:
         try:
+            if text is not None and edits is None:
+                return self._passes[name].text_or_json(text)
             return None if text is None else self._passes[name].text(text, edits)
         except RedactionError:
             self._missing[name] = FAILED

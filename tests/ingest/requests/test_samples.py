@@ -13,7 +13,7 @@ from ragmeter.ingest.requests.fields import hash_identity
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import Trace
 
-from tests.ingest.building import DATA, expected, only, read, sample
+from tests.ingest.building import DATA, Run, expected, messages, only, read, sample
 
 FILES = {
     "openinference-langchain": "openinference-langchain.otlp.jsonl.gz",
@@ -87,6 +87,29 @@ def test_sessions_as_they_come_where_so_configured() -> None:
     spans = [span for span in SPANS["openinference-langchain"] if span.trace_id == row["trace_id"]]
     assert only(spans, hash_ids=False).tag("user") == "u-17"
     assert only(spans, session_salt="other").tag("user") != only(spans).tag("user")
+
+
+def test_sessions_and_users_are_hashed_wherever_they_stand() -> None:
+    names = (
+        "session_id", "thread_id", "user_id", "langfuse_user_id", "userEmail", "conversationId",
+        "username", "chat_session",
+    )  # fmt: skip
+    metadata = {name: f"max.mustermann {name}" for name in names}
+    kept = {"tenant_id": "acme", "user_role": "admin", "session_type": "web", "customer": "acme"}
+    run = Run()
+    run.span(
+        "chat",
+        attributes={
+            "openinference.span.kind": "LLM",
+            "session.id": "max.mustermann",
+            "metadata": json.dumps({**metadata, **kept}),
+            **messages("Hi?", "Hello."),
+        },
+    )
+    trace = only(run)
+    assert "mustermann" not in trace.model_dump_json()
+    assert set(names) | set(kept) | {"session"} == set(trace.tags)
+    assert {name: trace.tags[name] for name in kept} == kept
 
 
 def test_chats_without_retrieval_and_http_noise() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -40,6 +41,15 @@ _MAX_NAMED_TOOLS = 8  # that `ragmeter inspect` names
 _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
 # attributes that name the model that answered; others may name the one that was asked for
 _SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.response.model")
+_NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+# `langfuse_user_id`, `threadId`, `user.email`; a customer or an organization is no single person
+_IDENTITY_WORDS = frozenset(
+    ("session", "thread", "conversation", "chat", "dialog", "dialogue", "user", "users", "enduser",
+     "userid", "sessionid", "threadid", "conversationid", "chatid", "username", "email", "visitor")
+)  # fmt: skip
+_ID_WORDS = frozenset(
+    ("id", "ids", "uid", "uuid", "guid", "name", "key", "hash", "address", "identifier", "email")
+)
 _RESOURCE_TAGS = {
     "environment": ("deployment.environment.name", "deployment.environment"),
     "service_version": ("service.version",),
@@ -155,6 +165,14 @@ def compose_request(
     )
 
 
+def is_identity(name: str) -> bool:
+    """Return whether a tag or metadata of this name holds a session or a user."""
+    words = [word.lower() for word in _NAME_WORD.findall(name)]
+    while len(words) > 1 and words[-1] in _ID_WORDS:
+        words.pop()
+    return bool(words) and words[-1] in _IDENTITY_WORDS
+
+
 def hash_identity(value: str, settings: OtlpSettings) -> str:
     """Return a session or user as it is stored: a keyed 64-bit hash, equal on every worker."""
     if not settings.hash_ids:
@@ -179,6 +197,7 @@ class _RequestFields:
     def __init__(self, node: SpanNode, server: SpanNode | None, settings: OtlpSettings) -> None:
         self.node = node
         self._server = server
+        self._settings = settings
         self._text_limit = settings.text_limit
         self.nodes = list(node.walk())
         self.retrievals = find_retrievals(node)
@@ -354,7 +373,7 @@ class _RequestFields:
                     gap = gap or Reason.PASSAGES_TRUNCATED
                 text = replace_surrogates(text[: min(_MAX_PASSAGE, left)])
                 left -= len(text)
-            passage = _passage(document, text, rank)
+            passage = _passage(document, text, rank, self._settings)
             if passage["id"] in ids:  # chunks of one source
                 passage["id"] = f"{passage['id'][: MAX_ID - 8]}#{rank}"
             ids.add(passage["id"])
@@ -447,15 +466,20 @@ def _last_copies(calls: Sequence[SpanNode]) -> list[SpanNode]:
     return list(copies) if calls else []
 
 
-def _passage(document: RetrievedDocument, text: str | None, rank: int) -> dict[str, Any]:
+def _passage(
+    document: RetrievedDocument, text: str | None, rank: int, settings: OtlpSettings
+) -> dict[str, Any]:
     """Return a passage; without an id it gets a hash of its text, equal in every trace."""
     identity = replace_surrogates(document.id)[:MAX_ID]
     if not identity and text:
         identity = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    metadata = {
-        replace_surrogates(key): replace_surrogates(value) if isinstance(value, str) else value
-        for key, value in document.metadata.items()
-    }
+    metadata = {}
+    for key, value in document.metadata.items():
+        if isinstance(value, str):
+            value = replace_surrogates(value)
+        if is_identity(key) and isinstance(value, str | int):
+            value = hash_identity(str(value), settings)
+        metadata[replace_surrogates(key)] = value
     if document.score is not None and document.score_kind == "distance":
         metadata["score_kind"] = "distance"  # lower is better
     return {
@@ -487,7 +511,10 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
         for name, value in node.preview.tags.items():
             if len(tags) >= MAX_TAGS - len(_RESOURCE_TAGS):
                 break
-            tags.setdefault(replace_surrogates(name), replace_surrogates(value))
+            value = replace_surrogates(value)
+            if is_identity(name):
+                value = hash_identity(value, settings)
+            tags.setdefault(replace_surrogates(name), value)
     resources = [node.span.resource for node in request.nodes]
     for name, keys in _RESOURCE_TAGS.items():
         values = _scalar_texts(resources, keys)

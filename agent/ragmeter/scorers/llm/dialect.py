@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from ragmeter.core.folded_text import INVISIBLE
+
 _StructuredMode = Literal["schema", "object_schema", "object", "prompt"]
 _STRUCTURED_MODES: tuple[_StructuredMode, ...] = get_args(_StructuredMode)
 
@@ -38,13 +40,7 @@ _FORMAT_NAMES = (
 
 ChatMessage = dict[str, str]
 
-# Control and format characters, surrogates, private use and tag characters: not seen by people,
-# yet read by models. Kept: tab, line break, and the joiners U+200C and U+200D, which change words.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b"
-    "\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
-    "\ud800-\udfff\ue000-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
-)
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _ASCII_INVISIBLE = bytes(n for n in range(128) if _INVISIBLE.match(chr(n)))
 # Joiners in a row, and those beside a sign of Latin, Greek or Cyrillic writing: they join nothing.
 _JOINER = "[\u200c\u200d]"
