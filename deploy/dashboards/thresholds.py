@@ -73,12 +73,13 @@ def _lines(rules: Iterable[AlertRule]) -> Lines:
 
 def _story(rule: AlertRule) -> str:
     """What the dashed line means, in the words of the rule."""
-    end = "the value" if rule.statistic == "value" else f"even the {rule.statistic} end"
+    sure = "" if rule.statistic == "value" else " (95 % sure)"
     side = "above" if rule.op.startswith(">") else "below"
     times = f" times that over {rule.relative_to}" if rule.relative_to else ""
     by = "" if rule.latency is not None else f" by {rule.scorer}"
     return (
-        f"{rule.name} fires when {end} over {rule.window}{by} is {side} {rule.threshold:g}{times}."
+        f"{rule.name} fires when the value over {rule.window}{by} is {side}"
+        f" {rule.threshold:g}{times}{sure}."
     )
 
 

@@ -222,16 +222,20 @@ def test_a_missing_replay_file_fails_plainly(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "other"), [("METRICS", "OTLP"), ("OTLP", "METRICS")])
+def test_a_port_in_use_is_named_with_its_setting(name: str, other: str, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = ragmeter(
-            "run", cwd=tmp_path, RAGMETER_HTTP__OTLP_PORT="0", RAGMETER_HTTP__METRICS_PORT=port
-        )
+        variable = f"RAGMETER_HTTP__{name}_PORT"
+        environment = {variable: port, f"RAGMETER_HTTP__{other}_PORT": "0"}
+        done = ragmeter("run", cwd=tmp_path, **environment)
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}: address already in use\n".encode() in done.stderr
+    assert (
+        f"cannot listen on 127.0.0.1:{port}: address already in use; for another port set"
+        f" http.{name.lower()}_port ({variable})\n"
+    ).encode() in done.stderr
     assert b"Traceback" not in done.stderr
 
 

@@ -49,7 +49,7 @@ def drifted(**changes: Any) -> Alert:
         "rule": "RagDrift", "severity": "warning", "metric": "grounding", "value": 0.6,
         "lower": 0.55, "upper": 0.65, "threshold": 43200.0, "statistic": "drift", "op": ">=",
         "since": 700.0, "labels": {"kind": "mean"}, "baseline": 0.8, "top_segment": "model=<b>",
-        "top_segment_words": "model=<b> moved unlike the rest", "fingerprint": "ab12cd34ef56",
+        "top_segment_words": "model=<b> changed more than others", "fingerprint": "ab12cd34ef56",
         "drift": {**found, **changes.pop("drift", {})},
     }  # fmt: skip
     return make(**{**fields, **changes})

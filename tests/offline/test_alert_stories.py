@@ -72,7 +72,7 @@ def check_everywhere(alert: Alert) -> None:
     """What holds of every text, whatever was staged."""
     assert alert.drift is not None
     assert "detector" not in alert.summary
-    assert "By chance expected of any service at most once in " in alert.summary
+    assert "False alarm at most every " in alert.summary
     assert len(alert.summary) < 1000
     if alert.drift["kind"] != "judge":
         assert alert.value is not None
@@ -179,7 +179,7 @@ def nearly_gone(rng: random.Random, late: bool) -> dict[str, Any]:
 
 
 def split(words: str) -> tuple[float, float, float]:
-    """The change, and what of it is within segments and shift of shares."""
+    """The change, and what of it is within segments and from traffic between them."""
     parts = words.split("of the change of ")[1].replace(",", "").split()
     return float(parts[0]), float(parts[1]), float(parts[parts.index("and") + 1])
 
@@ -188,8 +188,8 @@ def test_a_mix_shift_says_so_and_whose_share_moved() -> None:
     fired, late = (part["builtin mean"] for part in play(mixed))
     for alert in (fired, late):
         words = alert.top_segment_words
-        assert words.startswith("mostly a shift of shares: ")
-        share = words.partition("task=report went from ")[2].split(" %")
+        assert words.startswith("because traffic moved: ")
+        share = words.partition("task=report from ")[2].split(" %")
         assert 17 <= int(share[0]) <= 23
         assert 72 <= int(share[1].removeprefix(" to ")) <= 88
         assert alert.top_segment == "", "no task got worse"

@@ -171,7 +171,7 @@ class ServicesView(ABC):
         ]
 
     def alerts(self) -> list[Alert]:
-        """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""
+        """Return alerts that are pending or firing or resolved recently. Hold `lock()`."""
         return [alert for state in self.states() for alert in state.aggregator.parts.alerts()]
 
     def baselines(self) -> list[dict[str, Any]]:

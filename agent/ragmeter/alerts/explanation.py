@@ -11,8 +11,8 @@ from ragmeter.windows.windows import Windows
 class Explanation(NamedTuple):
     """The causes of a change in words, and the segment that got worse; both may be empty.
 
-    `segment` moved unlike the rest or is new. One whose share alone has moved is in the text only:
-    nothing is wrong within it.
+    `segment` changed more than the others or is new. One whose share alone has moved is in the
+    text only: nothing is wrong within it.
     """
 
     segment: str = ""

@@ -84,7 +84,7 @@ async def listen(
         host: The address.
         port: Port 0 picks a free one.
         access: Who is permitted.
-        name: That of the port in counters and logs.
+        name: That of the port in counters and logs, and in the setting `http.{name}_port`.
         connections: Open connections; beyond it the idlest one is closed.
         send_paths: Paths beside `PATH_SCOPES` that are for sending.
         form_paths: Paths that a form on a page of our own posts to; every other POST comes from
@@ -126,6 +126,8 @@ async def listen(
             server = await loop.create_server(connection, host, port, backlog=_BACKLOG)
         except OSError as error:
             why = str(error.strerror or error).rpartition("): ")[2]  # asyncio names the address
+            if error.errno == errno.EADDRINUSE:
+                why += f"; for another port set {_setting(name)}"
             raise ListenError(f"cannot listen on {host}:{port}: {why}") from None
         except UnicodeError:  # from the resolver: an empty label, or one of more than 63 characters
             raise ListenError(f"cannot listen on {host}:{port}: this is no host name") from None
@@ -138,6 +140,11 @@ async def listen(
                 server.close()
     finally:
         await runner.cleanup()
+
+
+def _setting(name: str) -> str:
+    """Return the setting of a port and the environment variable that sets it."""
+    return f"http.{name}_port (RAGMETER_HTTP__{name.upper()}_PORT)"
 
 
 class RequestGuard:

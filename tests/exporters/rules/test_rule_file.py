@@ -63,6 +63,15 @@ def test_the_committed_file_is_what_the_command_writes() -> None:
     assert out == COMMITTED.read_text("utf-8"), WRITTEN
 
 
+def test_segments_do_not_multiply_what_fires(tmp_path: Path) -> None:
+    """One cause fires once, whichever segments are set."""
+    file = tmp_path / "segments.yaml"
+    file.write_text((FOLDER / "objectives.yaml").read_text("utf-8") + "segments: [model, tenant]")
+    status, out, _ = printed("rules", "prometheus", "--config", str(file))
+    assert (status, out) == (0, COMMITTED.read_text("utf-8"))
+    assert "rag_segment_" not in out
+
+
 def test_it_holds_the_rules_of_parts_and_the_health_of_the_agent_alone() -> None:
     of_parts = {alert.name for part in PARTS for alert in part.prometheus_alerts}
     assert set(alerts()) == of_parts | {rule.name for rule in HEALTH_RULES}

@@ -30,14 +30,14 @@ def summary(**changes: Any) -> str:
 def test_the_summary_is_what_a_pager_shows() -> None:
     assert summary(expected_days=39.3) == (
         "bot: grounding went from 0.9 to 0.376 (95 % interval 0.33 to 0.42 on 415 samples),"
-        " 50 min before the alarm. By chance expected of any service at most once in 39 days"
+        " 50 min before the alarm. False alarm at most every 39 days"
     )
 
 
 def test_a_change_that_is_older_than_what_was_kept_is_at_least_so_old() -> None:
     text = summary(since=-5_000.0, since_at_least=True, expected_days=400, provisional="first day")
     assert "), at least 4.2 h before the alarm. " in text
-    assert text.endswith("at most once in 400 days (less than a day of history)")
+    assert text.endswith("at most every 400 days (less than a day of history)")
 
 
 @pytest.mark.parametrize(

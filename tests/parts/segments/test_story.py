@@ -47,9 +47,9 @@ def test_a_shift_of_shares_names_whose_and_blames_nobody() -> None:
     )
     assert found == Explanation(
         "",
-        "mostly a shift of shares: task=a went from 33 % to 17 % of the traffic (at 0.9), task=b"
-        " went from 67 % to 83 % of the traffic (at 0.6); of the change of -0.050, +0.000 is within"
-        " segments of task and -0.050 shift of shares",
+        "because traffic moved: task=a from 33 % to 17 % of the traffic (at 0.9), task=b"
+        " from 67 % to 83 % of the traffic (at 0.6); of the change of -0.050, +0.000 is within"
+        " segments of task and -0.050 comes from traffic between them",
     )
 
 
@@ -60,7 +60,7 @@ def test_a_segment_that_fell_is_named_with_the_split() -> None:
     assert found == Explanation(
         "task=b",
         "task=b changed more than the others, 0.9 to 0.5; of the change of -0.20, -0.20 is"
-        " within segments of task and +0.00 shift of shares",
+        " within segments of task and +0.00 comes from traffic between them",
     )
 
 
@@ -70,7 +70,7 @@ def test_both_at_once_are_both_said() -> None:
         {"task_a": (45, 50), "task_b": (360, 600), "task_c": (60, 150)},
     )
     assert found.segment == "task=c"
-    assert "task=b went from 44 % to 75 % of the traffic" in found.text
+    assert "task=b from 44 % to 75 % of the traffic" in found.text
     assert "task=c changed more than the others, 0.9 to 0.4" in found.text
 
 
@@ -134,8 +134,8 @@ def test_one_that_rose_less_than_the_rest_explains_no_fall() -> None:
         {"task_a": (1960, 2000), "task_b": (2700, 10_000)},
     )
     assert found.segment == ""
-    assert "mostly a shift of shares" in found.text
-    assert "moved unlike" not in found.text
+    assert "because traffic moved" in found.text
+    assert "more than the others" not in found.text
 
 
 def test_shares_that_move_without_moving_the_mean_are_no_news() -> None:

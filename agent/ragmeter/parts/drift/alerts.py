@@ -211,7 +211,7 @@ def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: fl
         "cause": story.cause,
     }
     least = "at least " if alarm.since_at_least else ""
-    early = f" ({alarm.provisional}: the rhythm is not known yet)" if alarm.provisional else ""
+    early = " (less than two weeks of history)" if alarm.provisional else ""
     if alarm.provisional == "first day":
         early = " (less than a day of history)"
     clauses = (
@@ -223,7 +223,7 @@ def _update(alert: Alert, alarm: Alarm, story: _Story, windows: Windows, now: fl
         story.segments.text,
     )
     alert.summary = clean_text(
-        f"{'; '.join(filter(None, clauses))}. By chance expected of any service at most once in "
+        f"{'; '.join(filter(None, clauses))}. False alarm at most every "
         f"{format_days(alarm.expected_days)}{early}",
         _MAX_SUMMARY,
     )

@@ -54,6 +54,13 @@ KEEP_FIRING = 300
 # The highest threshold: 14.4 x 10 % is more than everything, and could never fire.
 _MAX_ERROR_RATIO = 0.5
 
+# Of a window of at most so many seconds the age of a counter is looked up to the minute, of longer
+# ones to five: that is done anew at each evaluation while an alert fires.
+_FINE_SECONDS = 6 * 3600
+
+# The part of a window from which on its name tells the time that there was.
+_NEARLY = 0.95
+
 EVENTS = "rag_slo_events_total"
 BAD = "rag_slo_bad_events_total"
 # Sum of the squared weights of bad events: (sum w)^2 / sum w^2 is their effective number.
@@ -71,8 +78,7 @@ def describe_alerts() -> list[PrometheusAlert]:
             name=alert.name,
             severity=alert.severity,
             condition=(
-                f"budget used {alert.factor:g} times too fast over {alert.long}"
-                f" and over {alert.short}"
+                f"{_times(alert)} what the budget allows over {alert.long} and over {alert.short}"
             ),
             keep=KEEP_FIRING,
         )
@@ -113,6 +119,45 @@ def burn_rate_rules(slos: Sequence[SloSettings], runbooks: str = RUNBOOK_BASE) -
     return [*ratios, *errors, *alerts]
 
 
+def _times(alert: BurnRateAlert) -> str:
+    return "more than" if alert.factor == 1 else f"more than {alert.factor:g} times"
+
+
+def _bad_events(slo: SloSettings) -> str:
+    """Return what happened to the bad events of an objective, in words."""
+    match slo.bad:
+        case "failed":
+            return "requests failed"
+        case "error":
+            return "requests ended in an error"
+        case "timeout":
+            return "requests timed out"
+        case "slow":
+            return f"requests took longer than {slo.seconds:g} s"
+        case _:
+            side = "below" if slo.bad == "low" else "above"
+            return f"answers had {slo.metric} {side} {slo.threshold:g}"
+
+
+def _over(alert: BurnRateAlert) -> str:
+    """Return the template of the time that a ratio is about: its window, or all that there was.
+
+    The counters of a new service, or of a new Prometheus, are younger than the window.
+    """
+    step = "1m" if parse_whole_seconds(alert.long) <= _FINE_SECONDS else "5m"
+    nearly = round(_NEARLY * parse_whole_seconds(alert.long))
+    age = (
+        f"round((time() - min(min_over_time(timestamp({EVENTS}{{service=%q,slo=%q}})"
+        f"[{alert.long}:{step}]))) / 60) * 60 < {nearly}"
+    )
+    return (
+        f"{{{{ $there := printf `{age}` $labels.service $labels.slo | query }}}}"
+        "{{ if $there }}over {{ $there | first | value | humanizeDuration"
+        ' | reReplaceAll "( 0[hms])+$" "" }}, all there is'
+        f"{{{{ else }}}}over {alert.long}{{{{ end }}}}"
+    )
+
+
 def _alert_rule(alert: BurnRateAlert, slo: SloSettings, runbooks: str) -> RuleTree:
     limit = f"{max_error_ratio(alert.factor, slo.objective):.10g}"
     only = f"{{slo={quote(slo.name)}}}"
@@ -121,10 +166,9 @@ def _alert_rule(alert: BurnRateAlert, slo: SloSettings, runbooks: str) -> RuleTr
         f" and {_ERRORS}{alert.long}{only} > {MIN_ERRORS - HALF:.10g}"
     )
     summary = (
-        "{{ $labels.service }}: {{ $labels.slo }} uses up its error budget more than "
-        f"{alert.factor:g} times too fast: {{{{ $value | humanizePercentage }}}} of the events "
-        f"were bad over {alert.long}, and it goes on over {alert.short} "
-        f"(objective {slo.objective:g})"
+        f"{{{{ $labels.service }}}}: {{{{ $value | humanizePercentage }}}} of {_bad_events(slo)} "
+        f"{_over(alert)}: {_times(alert)} what the error budget of {{{{ $labels.slo }}}} allows "
+        f"(objective {100 * slo.objective:g}%)"
     )
     return alerting_rule(
         alert.name,

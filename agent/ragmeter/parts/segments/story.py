@@ -107,7 +107,7 @@ def explain_change(series: SeriesBreakdown, direction: int) -> Explanation:
 def _describe_change(
     change: float, moved: Sequence[_TagRow], shifted: Sequence[_TagRow]
 ) -> Explanation:
-    """Describe a change by the segments that moved unlike the rest and those whose share moved."""
+    """Describe a change by the segments that changed most and those whose share moved."""
     sentences, bad = [], []
     if moved:
         tag, row = min(moved, key=lambda one: (_p(one[1]), -abs(one[1].rate)))
@@ -120,7 +120,9 @@ def _describe_change(
             (row for other, row in shifted if other is tag),
             key=lambda row: (not row.new, -abs(row.mix), row.segment),
         )
-        mostly = "mostly a shift of shares" if abs(tag.mix) > 2 * abs(tag.rate) else "shares moved"
+        mostly = (
+            "because traffic moved" if abs(tag.mix) > 2 * abs(tag.rate) else "traffic moved too"
+        )
         # a share that moved pushes others the other way: the two that matter most, or the new one
         shown = own[:1] if own[0].new else own[:2]
         sentences.insert(0, f"{mostly}: {', '.join(map(_describe_share, shown))}")
@@ -133,8 +135,8 @@ def _describe_change(
     )
     few = f", {rest} of too few samples" if abs(tag.unattributed) > 0.1 * abs(change) else ""
     sentences.append(
-        f"of the change of {total}, {within} is within segments of {tag.name} and {mix} shift of"
-        f" shares{few}"
+        f"of the change of {total}, {within} is within segments of {tag.name} and {mix} comes from"
+        f" traffic between them{few}"
     )
     return Explanation(max(bad)[1] if bad else "", "; ".join(sentences))
 
@@ -198,5 +200,5 @@ def _describe_share(row: SegmentComparison) -> str:
     before, now = (f"{100 * (share or 0.0):.0f} %" for share in (row.share_before, row.share))
     if row.now is None:
         return f"{row.segment} is gone ({before} of the traffic before)"
-    moved = f"is new, with {now}" if row.new else f"went from {before} to {now}"
+    moved = f"is new, with {now}" if row.new else f"from {before} to {now}"
     return f"{row.segment} {moved} of the traffic (at {row.now.value:.3g})"
