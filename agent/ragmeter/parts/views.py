@@ -307,3 +307,119 @@ class QuestionAnswers:
     ) -> Sequence[tuple[Answer, Level | None, Level | None]]:
         """Return each question with its levels in the hours before and after a time."""
         return ()
+
+
+IncidentKind = Literal[
+    "errors",
+    "timeouts",
+    "empty",
+    "failures",
+    "slow",
+    "refusals",
+    "ungrounded",
+    "wrong_passages",
+    "same_passages",
+    "citations",
+    "incomplete",
+    "cost",
+    "retries",
+    "cut_off",
+    "budget",
+    "no_traffic",
+    "canaries",
+    "measuring",
+    "rule",
+]
+"""What is wrong for the user. `failures`: errors, timeouts and empty answers of several kinds at
+once. `cut_off`: answers that end at the limit of tokens. `budget`: an objective is being missed.
+`rule`: what a rule of the user says."""
+
+IncidentSeverity = Literal["page", "warning"]
+
+IncidentState = Literal["open", "no traffic", "not measured", "over"]
+"""`no traffic` and `not measured`: what was told is not known to be over."""
+
+IncidentUnit = Literal["share", "seconds", "usd", "points", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What a person is told of: one cause at one service. Times are event time in Unix seconds.
+
+    Args:
+        id: 16 hex digits, the same everywhere: page, terminal, Alertmanager, webhook, `/metrics`.
+        service: The service.
+        question: The question whose answer it changes; empty where it is about measuring or a rule
+            that no question has.
+        kind: What is wrong.
+        severity: `page` where users are hurt.
+        state: See `IncidentState`.
+        since: The estimated onset, which lies between `since_lower` and `since_upper`.
+        opened_at: When it was first told.
+        worsened_at: When it was last told that it got worse; None if never.
+        ended_at: When it was told to be over; None while it is not.
+        updated_at: When it was last looked at.
+        usual: The number before the onset, frozen there; None where it is not known.
+        level: The number since the onset, with its 95 % interval `lower` to `upper`.
+        unit: Of these numbers. Shares are of 1; `points` are hundredths, as a movement has them.
+        better: Which direction is better.
+        harm: The estimated share of all answers that are hurt beyond the usual.
+        segment: `tag=value` of the requests that it is about; empty: all alike.
+        change: The new value of a tag that came with the onset.
+        worst: Ids of the worst traces, the worst first.
+        worst_questions: The worst questions with how often each was asked, the worst first; cleaned
+            and bounded, empty where texts are not kept.
+        signals: Copies of the alerts that it is made of: the evidence.
+        title: "service: what is wrong for the user".
+        summary: One sentence of at most 140 characters: both levels, since when, where.
+        detail: What else to know, a line each: change, questions, effect, when it ends.
+        advice: What to do, in one sentence.
+        runbook: A link; may be empty.
+    """
+
+    id: str
+    service: str
+    question: str
+    kind: IncidentKind
+    severity: IncidentSeverity
+    state: IncidentState
+    since: float
+    since_lower: float
+    since_upper: float
+    opened_at: float
+    updated_at: float
+    worsened_at: float | None = None
+    ended_at: float | None = None
+    usual: float | None = None
+    level: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    unit: IncidentUnit = "share"
+    better: Literal["higher", "lower"] = "lower"
+    harm: float | None = None
+    segment: str = ""
+    change: Change | None = None
+    worst: tuple[str, ...] = ()
+    worst_questions: tuple[tuple[str, int], ...] = ()
+    signals: tuple[Alert, ...] = ()
+    title: str = ""
+    summary: str = ""
+    detail: tuple[str, ...] = ()
+    advice: str = ""
+    runbook: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it is known to be over."""
+        return self.state == "over"
+
+
+class OpenIncidents:
+    """What people are told of each service. Hold the lock of the agent."""
+
+    def incidents(self, service: str | None = None) -> Sequence[Incident]:
+        """Return the incidents of a service, or of all: open ones, and those lately over.
+
+        Pages first, then the latest first; those that are over come last.
+        """
+        return ()
