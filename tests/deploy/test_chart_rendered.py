@@ -143,7 +143,7 @@ def test_integers_stay_integers() -> None:
     limits = settings_of(rendered("standalone"))["limits"]
     assert limits == {"body_bytes": 20_971_520, "drain_seconds": 12.5}
     trigger = one(rendered("worker-keda"), "ScaledObject")["spec"]["triggers"][0]
-    assert trigger["metadata"]["lagThreshold"] == "1000000"
+    assert trigger["metadata"]["threshold"] == "1000000"
 
 
 def test_secrets_are_mounted_by_reference() -> None:

@@ -80,55 +80,28 @@ def test_scaling_by_lag() -> None:
     scaled = one(objects, "ScaledObject")["spec"]
     assert scaled["scaleTargetRef"]["name"] == one(objects, "Deployment")["metadata"]["name"]
     assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (2, 16)
-    triggers = {each["name"]: each["metadata"] for each in scaled["triggers"]}
-    assert {name: each["topic"] for name, each in triggers.items()} == {
-        "traces": "prod.rag.traces",
-        "scores": "prod.rag.scores",
-    }
-    assert triggers["traces"] == {
-        "bootstrapServers": "kafka-0.kafka:9093,kafka-1.kafka:9093",
-        "consumerGroup": "ragmeter-prod-score",
-        "topic": "prod.rag.traces",
-        "lagThreshold": "1000000",
-        "offsetResetPolicy": "earliest",
-        "limitToPartitionsWithLag": "true",
-        "sasl": "scram_sha512",
-        "tls": "enable",
-    }
-
-
-def test_scaler_has_the_workers_credentials() -> None:
-    objects = rendered("worker-keda")
-    authentication = one(objects, "TriggerAuthentication")
-    name = authentication["metadata"]["name"]
-    for trigger in one(objects, "ScaledObject")["spec"]["triggers"]:
-        assert trigger["authenticationRef"] == {"name": name}
-    (user,) = authentication["spec"]["env"]
-    given = {each["name"]: each.get("value") for each in container(objects)["env"]}
-    assert given[user["name"]] == "ragmeter"
-    references = {
-        each["parameter"]: (each["name"], each["key"])
-        for each in authentication["spec"]["secretTargetRef"]
-    }
-    assert references == {
-        "password": ("kafka-user", "password"),
-        "ca": ("kafka-tls", "ca.crt"),
-        "cert": ("kafka-tls", "tls.crt"),
-        "key": ("kafka-tls", "tls.key"),
+    (trigger,) = scaled["triggers"]
+    assert trigger == {
+        "type": "prometheus",
+        "name": "lag",
+        "metricType": "Value",
+        "metadata": {
+            "serverAddress": "http://prometheus.monitoring:9090",
+            "query": "max(max_over_time(ragmeter_kafka_lag_seconds"
+            '{topic=~"prod[.]rag[.]traces|prod[.]rag[.]scores"}[1m]))',
+            "threshold": "1000000",
+            "ignoreNullValues": "true",
+        },
+        "authenticationRef": {"name": "prometheus"},
     }
 
 
-def test_without_a_password_the_scaler_needs_none() -> None:
-    objects = render(KAFKA | {"autoscaling": {"type": "keda"}})
-    triggers = one(objects, "ScaledObject")["spec"]["triggers"]
-    assert [each["metadata"]["topic"] for each in triggers] == [
-        "rag.traces",
-        "rag.scores",
-        "rag.spans",
-    ]
-    assert {each["metadata"]["sasl"] for each in triggers} == {"none"}
-    assert not any("authenticationRef" in each for each in triggers)
-    assert not [item for item in objects if item["kind"] == "TriggerAuthentication"]
+def test_workers_that_read_spans_are_scaled_by_them_too() -> None:
+    keda = {"type": "keda", "keda": {"serverAddress": "http://prometheus:9090"}}
+    objects = render(KAFKA | {"autoscaling": keda})
+    (trigger,) = one(objects, "ScaledObject")["spec"]["triggers"]
+    assert 'topic=~"rag[.]traces|rag[.]scores|rag[.]spans"' in trigger["metadata"]["query"]
+    assert "authenticationRef" not in trigger
 
 
 @pytest.mark.parametrize(
@@ -152,6 +125,7 @@ def test_without_a_password_the_scaler_needs_none() -> None:
             "autoscaling.minReplicas is above autoscaling.maxReplicas",
         ),
         ({"autoscaling": {"type": "hpa"}}, "autoscaling is for workers"),
+        (KAFKA | {"autoscaling": {"type": "keda"}}, "needs autoscaling.keda.serverAddress"),
         ({"terminationGracePeriodSeconds": 14}, "14 is too short: the agent may take 10 s"),
         (
             {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},

@@ -20,6 +20,7 @@ _MAX_REMEMBERED_LINES = 1000
 _TRANSIENT = frozenset(
     {
         "Group Coordinator Request failed: %s",
+        "Marking the coordinator dead (node %s)for group %s.",
         "Got error produce response on topic-partition %s, retrying. Error: %s",
     }
 )

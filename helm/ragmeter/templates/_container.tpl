@@ -84,8 +84,7 @@ httpGet:
 
 {{- define "ragmeter.env" -}}
 {{- $salt := .Values.secrets.sessionSalt -}}
-{{- $user := and (eq .Values.autoscaling.type "keda") (dig "kafka" "security" "username" "" .Values.config) -}}
-{{- if or $salt.existingSecret $user .Values.extraEnv }}
+{{- if or $salt.existingSecret .Values.extraEnv }}
 env:
   {{- if $salt.existingSecret }}
   - name: RAGMETER_OTLP__SESSION_SALT
@@ -93,11 +92,6 @@ env:
       secretKeyRef:
         name: {{ $salt.existingSecret | quote }}
         key: {{ $salt.key | quote }}
-  {{- end }}
-  {{- if $user }}
-  # where KEDA looks for it: its triggers take no user name in plain
-  - name: RAGMETER_KAFKA__SECURITY__USERNAME
-    value: {{ $user | quote }}
   {{- end }}
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
