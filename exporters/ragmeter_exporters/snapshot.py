@@ -163,6 +163,8 @@ def windows_json(agent: AgentView) -> dict[str, Any]:
         "problems": list(view.health.problems),
         "windows": list(view.windows),
         "services": services,
+        "judge": view.judge
+        and {**view.judge._asdict(), "usd_per_answer": view.judge.usd_per_answer},
         "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
     }
 
@@ -179,6 +181,7 @@ def questions_json(agent: AgentView) -> dict[str, Any]:
             "questions": [asdict(answer) for answer in questions.answers(service)],
             "segments": [asdict(one) for one in questions.segment_answers(service)],
             "changes": [asdict(change) for change in questions.tag_changes(service)],
+            "source_changes": [asdict(change) for change in questions.source_changes(service)],
         }
 
     services = dict(zip(view.services, read_each(agent, view.services, read), strict=True))
@@ -188,6 +191,8 @@ def questions_json(agent: AgentView) -> dict[str, Any]:
         "problems": list(view.health.problems),
         "window": longest,
         "services": services,
+        "judge": view.judge
+        and {**view.judge._asdict(), "usd_per_answer": view.judge.usd_per_answer},
         "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
     }
 

@@ -82,3 +82,10 @@ def test_a_resolved_text_says_so() -> None:
     alert.state, alert.reason = "resolved", "because"
     assert render_summary(alert).startswith("Resolved: bot")
     assert render_summary(alert).endswith("(because)")
+
+
+def test_a_sentence_says_used_facts_and_an_annotation_names_the_metric() -> None:
+    alert = fired(summary="{metric} is low", annotations={"metric": "{metric}"})
+    alert.metric = "groundedness"
+    assert render_summary(alert, "{metric} is low") == "used facts is low"
+    assert template_values(alert)["metric"] == "groundedness"

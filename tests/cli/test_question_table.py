@@ -124,3 +124,21 @@ def test_of_several_services_the_one_that_pages_comes_first() -> None:
     rows = [row for row in text.splitlines() if row.startswith((" a ", " b "))]
     assert [row[1] for row in rows] == ["b", "a"]
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_what_the_judge_adds_stands_beside_the_cost() -> None:
+    text = printed(
+        service_lines(
+            name="bot",
+            requests="9 requests",
+            answers=answers(),
+            alerts=[],
+            now=None,
+            question_of=lambda service, trace_id: "",
+            judge_usd=0.0004,
+        )
+    )
+    (cost,) = [line for line in text.splitlines() if "$0.86 / 1,000" in line]
+    assert cost.split()[0] == "cost"
+    assert text.count("judge adds $0.4") == 1
+    assert max(map(len, text.splitlines())) <= WIDTH

@@ -14,6 +14,7 @@ from ragmeter.parts.views import (
     Movement,
     QuestionAnswers,
     SegmentAnswer,
+    SourceChange,
 )
 
 __all__ = ["AT", "FakeQuestions", "answer", "asked", "level"]
@@ -49,6 +50,7 @@ class FakeQuestions(QuestionAnswers):
     table: dict[str, Sequence[Answer]] = field(default_factory=dict)
     segments: Sequence[SegmentAnswer] = ()
     new: Sequence[Change] = ()
+    switched: Sequence[SourceChange] = ()
 
     def answers(self, service: str) -> Sequence[Answer]:
         return self.table.get(service, ())
@@ -65,6 +67,9 @@ class FakeQuestions(QuestionAnswers):
 
     def tag_changes(self, service: str) -> Sequence[Change]:
         return self.new
+
+    def source_changes(self, service: str) -> Sequence[SourceChange]:
+        return self.switched
 
     def before_and_after(
         self, service: str, at: float

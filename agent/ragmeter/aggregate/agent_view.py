@@ -185,12 +185,26 @@ class ServicesView(ABC):
 
 
 class JudgeSpend(NamedTuple):
-    """The verdicts asked of the judge since the start, those from the cache, and the cost."""
+    """What was asked of the judge since the start.
+
+    Args:
+        model: The model that judges.
+        verdicts: The verdicts, with those from the cache.
+        cached: Those from the cache.
+        usd: What they cost.
+        requests: The requests of all services in that time.
+    """
 
     model: str
     verdicts: int
     cached: int
     usd: float
+    requests: int
+
+    @property
+    def usd_per_answer(self) -> float | None:
+        """What judging adds to the cost of an answer; None where its price is not known."""
+        return self.usd / self.requests if self.usd and self.requests else None
 
 
 def judge_spend(agent: AgentView) -> JudgeSpend | None:
@@ -204,4 +218,13 @@ def judge_spend(agent: AgentView) -> JudgeSpend | None:
         for source in ("asked", "kept", "shared")
     )
     usd = get("ragmeter_judge_cost_usd_total", (("judge", "judge"),))
-    return JudgeSpend(models[0], asked + kept + shared, kept + shared, usd)
+    requests = sum(
+        value for (name, _), value in agent.counters.items() if name == "rag_requests_total"
+    )
+    return JudgeSpend(
+        model=models[0],
+        verdicts=asked + kept + shared,
+        cached=kept + shared,
+        usd=usd,
+        requests=int(requests),
+    )

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from ragmeter.core.metric_specs import spoken_name
+
 Severity = Literal["critical", "warning"]
 AlertState = Literal["pending", "firing", "resolved"]
 
@@ -242,9 +244,14 @@ def template_values(alert: Alert) -> dict[str, str]:
     }
 
 
+def _spoken_values(alert: Alert) -> dict[str, str]:
+    """Return the fields of a sentence: annotations may name series, sentences speak to people."""
+    return template_values(alert) | {"metric": clean_text(spoken_name(alert.metric))}
+
+
 def render_summary(alert: Alert, template: str = "") -> str:
     """Return the summary of an alert: its value, then what its state adds."""
-    text = fill_template(template, template_values(alert)) if template else _describe_value(alert)
+    text = fill_template(template, _spoken_values(alert)) if template else _describe_value(alert)
     if alert.state == "resolved":
         text = f"Resolved: {text}"
         if alert.reason:
@@ -256,7 +263,7 @@ def render_summary(alert: Alert, template: str = "") -> str:
 
 def _describe_value(alert: Alert) -> str:
     """Describe the value in one plain sentence, for a rule without a template."""
-    values = template_values(alert)
+    values = _spoken_values(alert)
     where = values["service"] + (f" ({values['segment']})" if alert.segment else "")
     if alert.metric == "traces":
         count = "no traces" if not alert.value else f"{alert.value:.0f} traces"

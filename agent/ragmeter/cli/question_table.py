@@ -18,6 +18,7 @@ from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.parts.answer_texts import (
     MARKS,
     format_change,
+    format_judge_cost,
     format_level,
     format_number,
     format_usual,
@@ -31,8 +32,13 @@ _SUMMARY = WIDTH - 12
 _NUMBER: dict[str, Any] = {"justify": "left", "no_wrap": True}
 
 
-def question_table(answers: Sequence[Answer]) -> Table:
-    """Build the table of the questions of a service."""
+def question_table(answers: Sequence[Answer], judge_usd: float | None = None) -> Table:
+    """Build the table of the questions of a service.
+
+    Args:
+        answers: The questions.
+        judge_usd: What judging adds to the cost of an answer; None if that is not known.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("question", no_wrap=True)
     table.add_column("last hour", **_NUMBER)
@@ -47,9 +53,16 @@ def question_table(answers: Sequence[Answer]) -> Table:
             format_level(answer),
             format_usual(answer),
             f"{format_change(answer)} {mark}".strip(),
-            answer.source if answer.level is not None else "",
+            "; ".join(_sources(answer, judge_usd)),
         )
     return table
+
+
+def _sources(answer: Answer, judge_usd: float | None) -> Iterator[str]:
+    if answer.level is not None:
+        yield answer.source
+    if answer.unit == "usd" and judge_usd is not None:
+        yield format_judge_cost(judge_usd)
 
 
 def incident_lines(
@@ -137,6 +150,7 @@ def service_lines(
     alerts: Sequence[Alert],
     now: float | None,
     question_of: Callable[[str, str], str],
+    judge_usd: float | None = None,
 ) -> Iterator[RenderableType]:
     """Yield a service: its name and state in words, its incidents, and its questions.
 
@@ -147,6 +161,7 @@ def service_lines(
         alerts: Its alerts.
         now: Event time.
         question_of: As in `incident_lines`.
+        judge_usd: What judging adds to the cost of an answer.
     """
     states = [answer.state for answer in answers]
     verdict = Text("OK", "bold green")
@@ -159,4 +174,4 @@ def service_lines(
     head = Text(escape_control(bound_label(name, 50)), "bold underline")
     yield Text.assemble(head, f": {requests}  ", verdict)
     yield from incident_lines(alerts, now, question_of)
-    yield question_table(answers)
+    yield question_table(answers, judge_usd)

@@ -28,8 +28,11 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
         query = trace.get("query")
         return query if isinstance(query, str) else ""
 
+    from ragmeter.aggregate.agent_view import judge_spend  # late, as most commands need no agent
+
     window = view.windows.names[-1]
     seen = view.windows.count_traces(service, "", window)
+    spend = judge_spend(view)
     yield Text()
     yield from service_lines(
         name=service,
@@ -38,6 +41,7 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
         alerts=[alert for alert in view.alerts() if alert.service == service],
         now=view.windows.now,
         question_of=question_of,
+        judge_usd=None if spend is None else spend.usd_per_answer,
     )
 
 

@@ -91,6 +91,7 @@ def _render(document: Mapping[str, Any], service: str | None) -> Group:
             alerts=[alert for alert in alerts if alert.service == name],
             now=now,
             question_of=lambda service, trace_id: "",
+            judge_usd=(document["judge"] or {}).get("usd_per_answer"),
         )
     return Group(*shown)
 

@@ -91,6 +91,15 @@ def name_at_cutoff(name: str, k: int) -> str:
     return f"{name}:{k}"
 
 
+# The share of the passages' facts that the answer uses; others call something else groundedness.
+_SPOKEN_NAMES = {"groundedness": "used facts"}
+
+
+def spoken_name(metric: str) -> str:
+    """Return the name of a metric where people read it; that of its series may be another."""
+    return _SPOKEN_NAMES.get(metric, metric)
+
+
 def base_name(metric: str) -> str:
     """Return the name in the registry, without a cut-off."""
     return metric.partition(":")[0]

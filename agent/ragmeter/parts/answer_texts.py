@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from ragmeter.parts.views import Answer, Level
+from collections.abc import Mapping
+
+from ragmeter.parts.views import Answer, Level, Source, SourceChange
 
 MARKS = {"bad": "■", "moved": "▲", "good": "", "not enough": ""}
 """The mark beside a number, by the state of its question."""
 
 THOUSAND = 1_000  # answers whose cost is shown: that of one has too many zeros
+
+
+_MEASURES: Mapping[Source, str] = {
+    "requests": "every request",
+    "labels": "labels",
+    "judge": "the judge",
+    "model": "the model",
+    "builtin": "built-in rules",
+}
+
+
+def format_source_change(change: SourceChange) -> str:
+    """Return what a level rests on now, in words: the number may move though nothing else has."""
+    return f"measured by {_MEASURES[change.source]} instead of {_MEASURES[change.before]}"
 
 
 def format_number(answer: Answer, value: float) -> str:
@@ -17,6 +33,11 @@ def format_number(answer: Answer, value: float) -> str:
     if answer.unit == "usd":
         return f"${THOUSAND * value:.3g}"
     return f"{100 * value:.0f} %"
+
+
+def format_judge_cost(usd_per_answer: float) -> str:
+    """Return what judging adds to the cost of answers."""
+    return f"the judge adds ${THOUSAND * usd_per_answer:.2g}"
 
 
 def format_range(answer: Answer, level: Level) -> str:

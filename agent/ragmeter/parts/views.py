@@ -246,6 +246,23 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceChange:
+    """A question whose level rests on something else: it may move though the service did not.
+
+    Args:
+        at: Since when, in Unix seconds.
+        question: The question.
+        source: What the level rests on.
+        before: What it rested on before.
+    """
+
+    at: float
+    question: str
+    source: Source
+    before: Source
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentAnswer:
     """The number of one question in a segment, over the last hour or day.
 
@@ -300,6 +317,10 @@ class QuestionAnswers:
 
     def tag_changes(self, service: str) -> Sequence[Change]:
         """Return the new values of tags, the latest first."""
+        return ()
+
+    def source_changes(self, service: str) -> Sequence[SourceChange]:
+        """Return the questions whose level rests on something else now, the latest first."""
         return ()
 
     def before_and_after(

@@ -17,7 +17,7 @@ from ragmeter.core.durations import parse_window
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.answer_texts import format_number, format_ratio
-from ragmeter.parts.views import Answer, Change, Level, SegmentAnswer
+from ragmeter.parts.views import Answer, Change, Level, SegmentAnswer, SourceChange
 from ragmeter.windows.estimators import Z_95
 
 from ragmeter_exporters.page.numbers import format_seconds, format_trace_value
@@ -104,6 +104,7 @@ class QuestionsView:
         span: The length of time of the large chart, one of `RANGES`.
         chart: Its levels.
         changes: New values of tags, the latest first.
+        switches: Since when the question that is shown large rests on something else.
         compared: The questions before and after the latest change.
         segments: The segments, the worst first; `hidden` more are not shown.
         columns: The questions that some segment has an answer to.
@@ -115,6 +116,7 @@ class QuestionsView:
     span: str
     chart: list[tuple[float, Level | None]]
     changes: Sequence[Change] = ()
+    switches: Sequence[SourceChange] = ()
     compared: list[QuestionChange] = field(default_factory=list)
     segments: list[SegmentLine] = field(default_factory=list)
     hidden: int = 0
@@ -142,6 +144,7 @@ def read_questions(
         questions = agent.questions(service)
         answers = tuple(questions.answers(service))
         changes = tuple(questions.tag_changes(service)) if answers else ()
+        switches = questions.source_changes(service) if answers else ()
         now = agent.windows.now or 0.0
     if not answers:
         return None
@@ -160,6 +163,7 @@ def read_questions(
         span=length,
         chart=read_line(shown.question, length),
         changes=changes,
+        switches=[one for one in switches if one.question == shown.question],
     )
     if changes:
         with agent.lock():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ragmeter.core.metric_specs import spoken_name
+
 LABEL = 80  # characters of a service, segment or id in a table
 
 # Control characters but tab and line feed; bidi marks, embeddings, overrides and isolates;
@@ -53,13 +55,10 @@ STATE_NAMES = {
 }
 """What is known of a score, as people read it."""
 
-# The share of the passages' facts that the answer uses; others call something else groundedness.
-_METRIC_WORDS = {"groundedness": "used facts"}
-
 
 def metric_words(name: str) -> str:
     """Return the name of a metric as people read it."""
-    if name in _METRIC_WORDS:
-        return _METRIC_WORDS[name]
-    text = name.replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
+    text = (
+        spoken_name(name).replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
+    )
     return text.replace("_", " ")

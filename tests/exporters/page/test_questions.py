@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ragmeter.parts.questions.catalogue import QUESTIONS
-from ragmeter.parts.views import Change, Movement, SegmentAnswer
+from ragmeter.parts.views import Change, Movement, SegmentAnswer, SourceChange
 from ragmeter.windows.worst import RankedTrace
 from ragmeter_exporters.page.questions import (
     ROWS,
@@ -273,3 +273,27 @@ def test_a_movement_that_is_nothing_is_told_as_nothing() -> None:
     own[3] = answer("grounded", level=None, usual=None, movement=Movement(0.2, -1.0, 1.4))
     agent.asked = FakeQuestions(table={"bot": own}, new=[Change(AT, "model", "x")])
     assert "1 h: ±0 against usual" in text_of(front(agent))
+
+
+def test_a_source_that_switched_is_marked_on_the_chart_of_its_question() -> None:
+    agent = everything()
+    own = FakeQuestions(table=asked().table)
+    own.switched = [
+        SourceChange(AT - 3600, "grounded", "labels", "judge"),
+        SourceChange(AT - 3600, "cited", "judge", "labels"),
+    ]
+    agent.asked = own
+    page = text_of(front(agent, question="answered"))
+    assert "instead of" not in page
+    page = text_of(front(agent, question="cited"))
+    assert page.count("measured by the judge instead of labels") == 2  # the mark and its key
+    assert "measured by labels" not in page
+
+
+def test_what_the_judge_costs_stands_beside_the_cost() -> None:
+    agent = everything()
+    agent.judges = [{"judge": "judge", "model": "m-1"}]
+    agent.counters.inc("ragmeter_judge_cost_usd_total", (("judge", "judge"),), 0.02)
+    text = text_of(front(agent))
+    assert "the judge adds $0.5" in text
+    assert "Of 1,000 answers of all services the judge adds $0.5." in text

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ragmeter.alerts.alert import Alert
 from ragmeter.app.parts import PARTS
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.parts.answer_texts import format_source_change
 from ragmeter.parts.questions.catalogue import QUESTIONS
 from ragmeter.parts.questions.part import QuestionsPart
 from ragmeter_exporters.families import part_families
@@ -283,6 +284,61 @@ def test_the_source_of_a_number_changes_at_most_once_a_day() -> None:
     level = questions.answers()["grounded"].level
     assert level is not None
     assert level.source == "labels"
+
+
+def labelled_day(start: float) -> Iterator[ScoredTrace]:
+    for number in range(400):
+        label = scored("grounding", 1.0, "people", probability=0.5, stratum="people")
+        at = start + number * HOUR / 400
+        yield request(number, at, results=[label], trace_id=f"day {start} {number}")
+
+
+def test_a_source_that_switches_is_a_mark_and_its_first_choice_is_none() -> None:
+    questions = Questions()
+    questions.apply(half_judged(2000))
+    questions.apply(half_judged_at(START + 20 * HOUR))
+    questions.answers()
+    assert questions.part.source_changes("bot") == []
+    at = START + 30 * HOUR
+    questions.apply(labelled_day(at))
+    questions.answers()
+    (change,) = questions.part.source_changes("bot")
+    assert (change.question, change.source, change.before) == ("grounded", "labels", "judge")
+    assert at < change.at <= at + HOUR
+    assert format_source_change(change) == "measured by labels instead of the judge"
+    rows, _ = questions.aggregator.parts.changes()
+    again = Questions()
+    again.aggregator.parts.restore(rows)
+    assert again.part.source_changes("bot") == [change]
+
+
+def test_a_source_that_is_mended_in_the_first_hour_is_no_switch() -> None:
+    questions = Questions()
+    questions.apply(half_judged(2000))
+    questions.apply(labelled_day(START + 0.2 * HOUR))
+    level = questions.answers()["grounded"].level
+    assert level is not None
+    assert level.source == "labels"
+    assert questions.part.source_changes("bot") == []
+
+
+def test_since_when_samples_are_complete_is_saved_with_the_samples() -> None:
+    questions = Questions()
+    questions.part._samples._limit = 100
+    questions.apply(half_judged(400))
+    questions.answers()
+    questions.aggregator.parts.changes()
+    # the next choice of sources is minutes away: only samples change, and some are dropped
+    held = [judged(20_000 + number, START + HOUR - 5, 1.0) for number in range(120)]
+    questions.apply(held)
+    questions.aggregator.settle()
+    rows, _ = questions.aggregator.parts.changes()
+    complete = questions.part._samples.complete_from("bot")
+    assert complete > START
+    assert rows['questions/["complete", "bot"]'] == {"complete_from": complete}
+    assert questions.aggregator.parts.changes() == ({}, [])
+    questions.part.retain(())
+    assert 'questions/["complete", "bot"]' in questions.aggregator.parts.changes()[1]
 
 
 def half_judged_at(start: float) -> Iterator[ScoredTrace]:

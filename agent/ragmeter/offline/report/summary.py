@@ -10,7 +10,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank, parse_cutoff
+from ragmeter.core.metric_specs import (
+    MetricSpec,
+    base_name,
+    display_rank,
+    parse_cutoff,
+    spoken_name,
+)
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.offline.report.comparison import RunComparison, compare_runs, describe_difference
 from ragmeter.offline.report.run import RunSeries, ScoredRun
@@ -222,7 +228,7 @@ def metric_title(metric: str) -> str:
     """Format the name of a metric with its cut-off, such as `precision@5`."""
     name = base_name(metric)
     k = parse_cutoff(metric)
-    return name.removesuffix("_at_k") + f"@{k}" if k else name
+    return name.removesuffix("_at_k") + f"@{k}" if k else spoken_name(name)
 
 
 def format_metric_value(value: float, spec: MetricSpec, signed: bool = False) -> str:

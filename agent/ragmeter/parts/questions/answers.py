@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from ragmeter.core.durations import parse_window
 from ragmeter.parts.questions.catalogue import QUESTIONS, QuestionSpec, scores_of
@@ -37,7 +38,7 @@ from ragmeter.parts.questions.traffic import (
     bucket_width,
     last_buckets,
 )
-from ragmeter.parts.views import Answer, Level, Movement, Source, State
+from ragmeter.parts.views import Answer, Level, Movement, Source, SourceChange, State
 from ragmeter.windows.estimators import Z_95
 
 WINDOWS: Mapping[str, int] = {name: parse_window(name) for name in ("1h", "6h", "24h", "7d", "14d")}
@@ -67,33 +68,52 @@ CHANGE_TAGS = ("model", "prompt_version", "index_version")
 """The tags whose new value is a change of the service; a new tenant is none."""
 
 
+class ChosenSource(NamedTuple):
+    """What the level of a question rests on.
+
+    Args:
+        source: The source.
+        since: When it was chosen; of a first choice, which may be mended at any time, a day before.
+        before: What the level rested on before; None at first.
+    """
+
+    source: Source
+    since: float
+    before: Source | None = None
+
+
+@dataclass(slots=True)
+class CompleteFrom:
+    """A row of the state: since when no sample of a service was dropped for want of room."""
+
+    complete_from: float
+
+
 @dataclass(slots=True)
 class ServiceRow:
     """A row of the state: what is known of a service beside its traffic and samples.
 
     Args:
-        sources: By question the source of its level, and since when.
+        sources: By question the source of its level.
         first_seen: By segment, when it was first seen.
         incidents: By id of an open alert its question, severity and onset.
-        complete_from: The time since which no sample was dropped for want of room.
         looked_at: When sources were last chosen, or found to be the same.
     """
 
-    sources: dict[str, tuple[Source, float]]
+    sources: dict[str, ChosenSource]
     first_seen: dict[str, float]
     incidents: dict[str, tuple[str, str, float]]
-    complete_from: float | None
     looked_at: float
 
     @classmethod
     def empty(cls) -> ServiceRow:
         """Return the row of a new service."""
-        return cls(sources={}, first_seen={}, incidents={}, complete_from=None, looked_at=0.0)
+        return cls(sources={}, first_seen={}, incidents={}, looked_at=0.0)
 
     def source(self, question: str) -> Source | None:
         """Return the source that was chosen for a question, None before the first choice."""
         chosen = self.sources.get(question)
-        return None if chosen is None else chosen[0]
+        return None if chosen is None else chosen.source
 
 
 @dataclass(slots=True)
@@ -314,16 +334,31 @@ def choose_sources(service: AskedService, now: float) -> bool:
     moment = Moment(service, now)
     changed = False
     for question in QUESTIONS:
-        source, since = service.row.sources.get(question.name, (None, -DAY))
-        if source and now - since < SOURCE_SECONDS:
+        own = service.row.sources.get(question.name)
+        if own is not None and now - own.since < SOURCE_SECONDS:
             continue
-        chosen = _choose_source(question, moment)
-        if chosen is None:
+        source = _choose_source(question, moment)
+        if source is None or (own is not None and own.source == source):
             continue
-        if chosen != source:
-            service.row.sources[question.name] = (chosen, now if source else now - SOURCE_SECONDS)
-            changed = True
+        if own is None:
+            service.row.sources[question.name] = ChosenSource(source, now - SOURCE_SECONDS)
+        else:
+            service.row.sources[question.name] = ChosenSource(source, now, own.source)
+        changed = True
     return changed
+
+
+def source_changes(row: ServiceRow, first: float) -> list[SourceChange]:
+    """Return the questions whose level rests on something else than before, the latest first.
+
+    In the first hour, which began at `first`, a choice is mended and no change.
+    """
+    found = [
+        SourceChange(own.since, question, own.source, own.before)
+        for question, own in row.sources.items()
+        if own.before is not None and own.since - first > HOUR
+    ]
+    return sorted(found, key=lambda change: -change.at)
 
 
 def _choose_source(question: QuestionSpec, moment: Moment) -> Source | None:

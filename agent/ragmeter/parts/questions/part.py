@@ -17,11 +17,13 @@ from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBat
 from ragmeter.parts.questions.answers import (
     CHANGE_TAGS,
     AskedService,
+    CompleteFrom,
     ServiceRow,
     answer_all,
     choose_sources,
     compare,
     history,
+    source_changes,
 )
 from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
 from ragmeter.parts.questions.clusters import find_slot
@@ -51,16 +53,21 @@ from ragmeter.parts.views import (
     QuestionAnswers,
     SegmentAnswer,
     Source,
+    SourceChange,
 )
 from ragmeter.windows.sums import stratum_key
 from ragmeter.windows.windows import Windows
 
-QuestionsState = TrafficRow | ValuedTrace | ServiceRow
-"""A row of the state: a bucket of a service or segment, a valued trace, or a service."""
+QuestionsState = TrafficRow | ValuedTrace | ServiceRow | CompleteFrom
+"""A row of the state: a bucket of a service or segment, a valued trace, or about a service."""
 
 _KeptT = TypeVar("_KeptT")
 
-_TRAFFIC, _SAMPLE, _SERVICE = "traffic", "sample", "service"
+# What the names of rows begin with.
+_TRAFFIC = "traffic"
+_SAMPLE = "sample"
+_SERVICE = "service"
+_COMPLETE = "complete"
 
 _CHOICE_SECONDS = 300  # of event time between two looks at which source a number rests on
 _NEW_TAG_SECONDS = 3600  # a value that a service had within its first hour is no change
@@ -280,6 +287,8 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             for key in [key for key in self._traffic if key[0] == name]:
                 for bucket in self._traffic.pop(key).all_keys():
                     self._gone[_traffic_row(*key, bucket)] = None
+            if self._samples.complete_from(name) > 0:
+                self._gone[json.dumps([_COMPLETE, name])] = None
             self._samples.forget(name)
             del self._rows[name]
             self._kept.pop(name, None)
@@ -372,6 +381,11 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
                 changes.append(Change(at, tag, value))
         return sorted(changes, key=lambda change: -change.at)
 
+    def source_changes(self, service: str) -> Sequence[SourceChange]:
+        """Return the questions whose level rests on something else now, the latest first."""
+        row = self._rows.get(service)
+        return () if row is None else source_changes(row, row.first_seen.get("", 0.0))
+
     def before_and_after(
         self, service: str, at: float
     ) -> Sequence[tuple[Answer, Level | None, Level | None]]:
@@ -411,16 +425,16 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             rows[json.dumps([_SAMPLE, *name])] = sample
         for service in self._touched:
             if service in self._rows:
-                own = self._rows[service]
-                complete = self._samples.complete_from(service)
-                own.complete_from = complete if complete > 0 else None
-                rows[json.dumps([_SERVICE, service])] = own
+                rows[json.dumps([_SERVICE, service])] = self._rows[service]
         self._touched = {}
+        for service, since in self._samples.take_shortened().items():
+            rows[json.dumps([_COMPLETE, service])] = CompleteFrom(since)
         return rows
 
     def restore(self, rows: Mapping[str, QuestionsState]) -> None:
         """Load rows as `changes` returned them."""
         samples: dict[SampleName, ValuedTrace] = {}
+        complete: dict[str, float] = {}
         for name, row in rows.items():
             kind, *key = json.loads(name)
             if isinstance(row, TrafficRow) and kind == _TRAFFIC:
@@ -433,13 +447,10 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
                 samples[SampleName(*key)] = row
             elif isinstance(row, ServiceRow) and kind == _SERVICE:
                 self._rows[key[0]] = row
+            elif isinstance(row, CompleteFrom) and kind == _COMPLETE:
+                complete[key[0]] = row.complete_from
             else:
                 raise ValueError(f"a row of the questions makes no sense: {name[:100]}")
-        complete = {
-            name: row.complete_from
-            for name, row in self._rows.items()
-            if row.complete_from is not None
-        }
         self._samples.restore(samples, complete)
 
 

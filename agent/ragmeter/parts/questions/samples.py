@@ -79,6 +79,7 @@ class ValuedTraces:
         self._order: dict[str, list[tuple[float, str]]] = {}  # (time, trace) of a service
         self._complete_from: dict[str, float] = {}
         self._touched: dict[SampleName, None] = {}
+        self._shortened: dict[str, None] = {}  # services whose `complete_from` has moved
         self.versions: dict[str, int] = {}
 
     def add(
@@ -109,6 +110,7 @@ class ValuedTraces:
     def _drop_oldest(self, service: str) -> None:
         at, trace = self._order[service].pop(0)
         self._complete_from[service] = math.nextafter(at, math.inf)
+        self._shortened[service] = None
         self._remove(SampleName(service, trace))
 
     def _remove(self, name: SampleName) -> None:
@@ -130,10 +132,17 @@ class ValuedTraces:
             self._remove(SampleName(service, trace))
         self._samples.pop(service, None)
         self._complete_from.pop(service, None)
+        self._shortened.pop(service, None)
 
     def complete_from(self, service: str) -> float:
         """Return the time since which no sample was dropped for want of room."""
         return self._complete_from.get(service, -math.inf)
+
+    def take_shortened(self) -> dict[str, float]:
+        """Return since when services are complete that have lost samples since the last call."""
+        shortened = self._shortened
+        self._shortened = {}
+        return {service: self._complete_from[service] for service in shortened}
 
     def between(self, service: str, start: float, end: float) -> Iterator[ValuedTrace]:
         """Yield the samples of [start, end), the oldest first."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.metric_specs import MetricSpec, spoken_name
 from ragmeter.metrics.registry import metric_specs
 
 _Json = Mapping[str, Any]
@@ -121,7 +121,7 @@ def _q(row: _Json) -> str:
 
 def _name(series: _Json) -> str:
     k = f" at {series['k']}" if "k" in series else ""
-    return f"{series['metric']}{k} ({bound_label(series['scorer'], 40)})"
+    return f"{spoken_name(series['metric'])}{k} ({bound_label(series['scorer'], 40)})"
 
 
 def _segment(segment: str) -> str:
