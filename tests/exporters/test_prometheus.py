@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.app.parts import PARTS
 from ragmeter.core.counters import Exemplar
+from ragmeter.core.score import Score
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.questions.catalogue import QUESTIONS
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.prometheus import PrometheusExporter
 
@@ -268,8 +270,32 @@ def test_an_open_incident_is_one_series() -> None:
     assert sum(name == "rag_incident_open" for name, _ in found) == 1
 
 
-def test_a_service_with_many_versions_has_at_most_150_samples() -> None:
-    """By the default segments, with a score of the model for each request."""
+def judged_and_labelled(number: int) -> list[Score]:
+    """What the model, a judge and people say of a request: of every question."""
+    good = float(number % 3 > 0)
+    found = [scored("grounding", good, "mini"), scored("relevance", 2.0, "mini")]
+    if number % 2 == 0:
+        drawn = {"probability": 0.5, "stratum": "rest:3", "cheap": 0.6}
+        found += [
+            scored("answered", good, "judge", **drawn),
+            scored("faithfulness", good, "judge", **drawn),
+            scored("reciprocal_rank", good, "umbrela", **drawn),
+            scored("citation_precision", good, "judge", **drawn),
+            scored("nugget_vital", good, "autonuggetizer", **drawn),
+        ]
+    if number % 2 == 1:
+        asked = {"probability": 0.5, "stratum": "people", "cheap": 0.6}
+        found += [
+            scored("answered", good, "people", **asked),
+            scored("grounding", good, "people", **asked),
+            scored("context_relevancy", good, "people", **asked),
+        ]
+    return found
+
+
+@pytest.mark.parametrize("sources", ["model", "judge and labels"])
+def test_a_service_with_many_versions_has_at_most_150_samples(sources: str) -> None:
+    """By the default segments."""
     questions = Questions()
     for number in range(600):
         tags = {
@@ -277,7 +303,9 @@ def test_a_service_with_many_versions_has_at_most_150_samples() -> None:
             "prompt_version": f"p-{number % 5}",
             "index_version": f"i-{number % 7}",
         }
-        results = [scored("grounding", float(number % 3 > 0), "mini")]
+        results = judged_and_labelled(number)
+        if sources == "model":
+            results = results[:1]
         at = START + number * HOUR / 100
         questions.apply([request(number, at, tags=tags, results=results)])
     questions.answers()
@@ -289,5 +317,11 @@ def test_a_service_with_many_versions_has_at_most_150_samples() -> None:
     )
     text = PrometheusExporter(as_agent_view(agent), registry=CollectorRegistry()).render().decode()
     found = [line for line in text.splitlines() if 'service="bot"' in line]
-    assert sum(line.startswith("rag_segment_ratio") for line in found) >= 3 * 3 * 2
+    assert sum(line.startswith("rag_segment_ratio") for line in found) == 3 * 2 * (
+        3 if sources == "model" else 4
+    )
     assert 80 < len(found) <= 150
+    if sources == "judge and labels":
+        shares = [question.name for question in QUESTIONS if question.unit == "share"]
+        for name in shares:
+            assert any(line.startswith(f"rag_{name}_ratio") for line in found), name

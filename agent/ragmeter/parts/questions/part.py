@@ -72,7 +72,11 @@ _COMPLETE = "complete"
 _CHOICE_SECONDS = 300  # of event time between two looks at which source a number rests on
 _NEW_TAG_SECONDS = 3600  # a value that a service had within its first hour is no change
 _MAX_SEEN = 200  # segments of a service whose first time is kept
-_SHOWN_VALUES = 3  # of a tag, for which a service has gauges
+
+# Gauges by segment: of the old and the new value of a tag, and of the questions that tell most. All
+# others are in /api/questions.json: a service has 150 samples with a judge, labels and three tags.
+_SHOWN_VALUES = 2
+_BY_SEGMENT = ("works", "answered", "grounded", "retrieved")
 
 _BUILTIN = {one.question: one for one in READERS.values() if one.source == "builtin"}
 
@@ -403,7 +407,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             by_segment = self.segment_answers(service)
             shown = _busiest(by_segment)
             for one in by_segment:
-                if one.segment in shown and BY_NAME[one.question].unit == "share":
+                if one.segment in shown and one.question in _BY_SEGMENT:
                     tag, _, value = one.segment.partition("=")
                     labels = (
                         ("service", service),
