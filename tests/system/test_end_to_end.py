@@ -103,16 +103,6 @@ def _names_its_traces(notified: Told, fired: Arrival) -> None:
         assert any(traces[one]["model"] == BAD_MODEL for one in worst)
 
 
-def judged(notified: Told, arrival: Arrival) -> tuple[int, int]:
-    """Of the worst traces, how many people found to say what the passage does not, and all."""
-    traces = sent(notified)
-    verdicts = [
-        questions()[int(traces[one]["tags"]["question"])].hallucinated[traces[one]["model"]]
-        for one in arrival.worst
-    ]
-    return sum(verdicts), len(verdicts)
-
-
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.timeout(3600)  # on a busy machine it is told anew, and slower
