@@ -33,6 +33,7 @@ class Reason(StrEnum):
     EMPTY_ANSWER = "empty_answer"
     NO_ANSWER = "no_answer"
     NO_CITATIONS = "no_citations"
+    CITATIONS_NOT_READ = "citations_not_read"
     NO_CLAIMS = "no_claims"
     NO_NUGGETS = "no_nuggets"
     NO_VITAL_NUGGETS = "no_vital_nuggets"

@@ -36,6 +36,7 @@ def cites(answer: str, **fields: Any) -> list[tuple[list[int], int]]:
         ("Yes [4].", [([], 1)]),
         ("Yes [1, 9].", [([0], 1)]),
         ("Yes [1](https://example.org/a).", [([0], 0)]),
+        ("A note.[^1]", [([0], 0)]),
     ],
 )
 def test_markers_resolve_to_passages(answer: str, expected: list[tuple[list[int], int]]) -> None:
@@ -51,7 +52,6 @@ def test_markers_resolve_to_passages(answer: str, expected: list[tuple[list[int]
         "my_list[2] holds it.",
         "itemList[2] holds it.",
         "See [the manual](https://example.org).",
-        "A note.[^1]",
         "[1]: https://example.org",
         "Run `[1]` now.",
         "```\nprint(a, [1])\n```",

@@ -26,6 +26,8 @@ _BIBLIOGRAPHY = re.compile(
     re.IGNORECASE,
 )
 
+_LINE_HEAD = re.compile(r"[\s\d.)>#*•+-]")  # signs of lists, quotations and headings
+
 WHOLE_ANSWER = -1  # in place of a statement's index
 
 CITATION_METRICS = (
@@ -41,16 +43,20 @@ CITATION_METRICS = (
 class CitedStatement:
     """A sentence with the indices of the passages it cites, each once.
 
-    `dangling` counts its citations that resolve to no passage.
+    `dangling` counts its citations that resolve to no passage; `unread` tells that it has a marker
+    that cannot be resolved, so what it cites is not known.
     """
 
     claim: AnswerSentence
     passages: list[int] = field(default_factory=list)
     dangling: int = 0
+    unread: bool = False
 
     @property
     def needs_citation(self) -> bool:
-        """Whether the statement claims enough that a reader wants a source."""
+        """Whether the statement claims enough that a reader wants a source, and may have none."""
+        if self.unread:
+            return False
         text = self.claim.text.rstrip()
         return len(self.claim.content) >= _MIN_CONTENT_STEMS and not text.endswith((":", "?"))
 
@@ -106,10 +112,25 @@ def attach_citations(
             for item in (out.items if cited.explicit else ())
             if item.claim.start < mark.end and item.claim.end > mark.start
         ]
-        for item in touched or [out.items[max(0, bisect_right(starts, mark.start) - 1)]]:
+        for item in touched or [out.items[_owner(answer, starts, mark.start)]]:
             item.passages += [p for p in mark.passages if p not in item.passages]
             item.dangling += mark.dangling
+    for place in cited.unread:
+        out.items[_owner(answer, starts, place)].unread = True
     return out
+
+
+def _owner(answer: str, starts: Sequence[int], place: int) -> int:
+    """Return the statement that a marker at `place` belongs to.
+
+    It is the one that begins before; a marker that begins a line belongs to that line.
+    """
+    at = bisect_right(starts, place)
+    if at < len(starts) and "\n" not in answer[place : starts[at]]:
+        begin = answer.rfind("\n", 0, place) + 1
+        if not _LINE_HEAD.sub("", answer[begin:place]):
+            return at
+    return max(0, at - 1)
 
 
 def missing_citation_reason(
@@ -123,11 +144,11 @@ def missing_citation_reason(
     if reason is not None:
         return reason
     if not cited.marks:
-        return (
-            NoScore(Reason.NO_TEXT)
-            if trace.answer is None
-            else NoScore(Reason.NO_CITATIONS, applies=False)
-        )
+        if trace.answer is None:
+            return NoScore(Reason.NO_TEXT)
+        if cited.unread:
+            return NoScore(Reason.CITATIONS_NOT_READ)
+        return NoScore(Reason.NO_CITATIONS, applies=False)
     return NoScore(Reason.NO_PASSAGES_CAPTURED) if trace.passages is None else None
 
 

@@ -1,0 +1,698 @@
+"""Find the citation markers in the text of an answer, in the forms that docs/traces.md lists.
+
+A form is a pattern that yields candidates; what it names is resolved by `Resolver`. Code, links,
+regular expressions, intervals, check boxes and lists of links hold brackets that are no citations.
+Every repetition is bounded, so a text of nothing but brackets is scanned in linear time.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ragmeter.metrics.citation_targets import LABEL, Resolver, Targets
+from ragmeter.metrics.english import ENGLISH
+
+MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
+_AROUND = 60  # characters before a marker that tell what it is
+_MAX_LISTED = 50  # lines of a list of sources
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", re.DOTALL)
+_SQUARE = re.compile(r"(\\?)\[([^\[\]\n]{1,120})\]")
+# [[1]](url), [1](url), [[1](url)]: the label, and the address if there is one
+_LINK = re.compile(
+    r"(!?)\[{1,2}([^\[\]\n]{1,200})\]{1,2}\(\s{0,3}<?((?:https?:|/|#|\.|www\.|file:|mailto:"
+    r"|[\w-]{1,40}\.)"
+    r"[^()\s<>]{0,400})>?(?:\s{1,3}\"[^\"\n]{0,100}\")?\s{0,3}\)\]?",
+    re.IGNORECASE,
+)
+_WIDE = re.compile(
+    r"【([^【】\n]{1,120})】|［([^［］\n]{1,120})］|〔([^〔〕\n]{1,120})〕|〖([^〖〗\n]{1,120})〗"
+    r"|⟦([^⟦⟧\n]{1,120})⟧"
+)
+_STEP = re.compile(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
+_ROUND = re.compile(r"[(（]([^()（）\n]{1,120})[)）]")
+_ROUND_CITES = re.compile(
+    rf"\s{{0,3}}(?:(?:see|per|cf\.?|from|as per|according to|based on)\s{{1,3}}(?:the\s)?)?"
+    rf"(?:{LABEL}(?:\s?[#:]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)|.{{1,100}}?\.(?:pdf"
+    rf"|docx?|md|html?|txt|pptx?"
+    r"|xlsx?|csv|json|rst)\b",
+    re.IGNORECASE,
+)
+_ID = re.compile(r"[^\s]*\d[^\s]*\Z")
+_AUTHORS = re.compile(
+    r"[(\[]\s?[A-Z][\w'’-]{1,30}(?:(?:,\s|\s(?:and|&)\s)[A-Z][\w'’-]{1,30}){0,4}"
+    r"(?:,?\set\sal\.?,?\s|,\s)(?:19|20)\d\d[a-z]?(?:[,;:][^()\[\]\n]{0,100})?[)\]]"
+)
+_CALENDAR = re.compile(
+    r"[(\[]\s?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|spring|summer|autumn|fall|winter)",
+    re.IGNORECASE,
+)
+_ORDINARY_NUMBER = re.compile(
+    r"\b(?:equations?|eqs?\.?|fig(?:ure|s)?\.?|tables?|sections?|sec\.?|steps?|items?|options?"
+    r"|chapters?"
+    r"|lines?|notes?|appendix|articles?|clauses?|paragraphs?|parts?|numbers?|no\.|levels?|types?"
+    r"|phases?"
+    r"|versions?|questions?|rules?|points?|stages?|class|grades?|one|two|three|four|five|six"
+    r"|seven|eight"
+    r"|nine|ten|twelve|\d)\s{0,2}\Z",
+    re.IGNORECASE,
+)
+_RAISED = re.compile(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⑳]")
+_CARET = re.compile(r"\^\(?(\d{1,3}(?:,\s?\d{1,3}){0,9})\)?\^?")
+# What takes an exponent: units and single letters.
+_TAKES_EXPONENT = re.compile(
+    r"(?:(?<![^\W\d_])[^\W\d_]{1,2}|\b(?:feet|foot|inch|metres?|meters?|sqm|mol|deg|log|sin|cos"
+    r"|tan|exp))\Z"
+)
+_POWER = re.compile(r"(?:(?<![\d.,])(?:\d|10|100)|[⁻)])\Z")
+_TAG = re.compile(
+    r"<(cite|citations?|refs?|references?|sources?|docs?|documents?|sup|footnote|fn|co|c|span|a"
+    r"|chunk|passage"
+    r"|excerpt|quote)\b([^<>\n]{0,300}?)/?>",
+    re.IGNORECASE,
+)
+_ATTRIBUTE = re.compile(
+    r"(?:^|[\s:])(?:data-)?(id|ids|name|key|index|indices|ref|refs|refid|source|sources"
+    r"|source-id|source_id|src"
+    r"|doc|docs|doc_id|document|document_id|document_index|chunk|citation|citation-id"
+    r"|citation_id|cite|number"
+    r"|n|passage|href|title)\s?=\s?(?:\"([^\"]{1,120})\"|'([^']{1,120})'|([^\s\"'>]{1,120}))",
+    re.IGNORECASE,
+)
+_BARE_TAG = re.compile(
+    rf"<(?:\|\s?)?(?:(?:{LABEL}|co)[\s:_#-]{{0,2}}(\d{{1,3}}(?:\s?,\s?\d{{1,3}}){{0,9}}"
+    rf"|[\w.-]{{0,40}}\d[\w.-]{{0,40}})"
+    r"|(\d{1,3}))(?:\s?\|)?>",
+    re.IGNORECASE,
+)
+_LATEX = re.compile(
+    r"\\(?:[a-z]{0,6}cite[a-z]{0,8}\*?|footnote"
+    r"|footnotemark)(?:\[[^\]\n]{0,60}\]){0,2}[{\[]([^{}\[\]\n]{1,120})[}\]]",
+    re.IGNORECASE,
+)
+_BRACES = re.compile(r"\{{1,2}([^{}\n]{1,80})\}{1,2}")
+_OAICITE = re.compile(
+    r":?contentReference\[oaicite:(\d{1,4})\](?:\{index=\d{1,4}\})?|\[oaicite:(\d{1,4})\]"
+)
+_TURN = re.compile(
+    r"\ue200[a-z]{0,20}cite((?:\ue202?[\w.-]{1,60}){1,20})\ue201?"
+    r"|\b(?:file)?cite((?:turn\d{1,3}[a-z]{2,12}\d{1,4}){1,20})"
+)
+_TURN_ID = re.compile(r"turn\d{1,3}[a-z]{2,12}\d{1,4}|[\w.-]{1,60}")
+_SPOKEN = re.compile(
+    r"\b(?:(?:according to|as per|per|based on|(?:as )?(?:stated|described|noted|mentioned|shown"
+    r"|explained) in|from|see"
+    r"|refer to)\s(?:the\s)?(?:sources?|documents?|docs?|passages?|chunks?|excerpts?|contexts?"
+    r"|references?)\s{1,2}#?"
+    r"(\d{1,3}(?:(?:\s?,\s?|\s?and\s|\s?&\s|\s?,\s?and\s)\d{1,3}){0,9})"
+    r"|(?:source|document|doc|passage|chunk|excerpt"
+    r"|context)\s{1,2}#?(\d{1,3})\s(?:also\s)?(?:says?|states?|notes?"
+    r"|mentions?|indicates?|shows?|explains?|describes?|reports?|specifies|confirms?|lists?"
+    r"|gives?))\b",
+    re.IGNORECASE,
+)
+# Looking for plain words is quicker than the patterns.
+_NUMBERED = tuple(
+    (head, re.compile(head + r"s?\s{1,2}#?\d"))
+    for head in ("ource", "ocument", "oc", "assage", "hunk", "xcerpt", "ontext", "eference")
+)
+# "Source: manual.pdf, p. 3" on a line of its own or at the end of one
+_HEADED = tuple(
+    (head, re.compile(head + r"s?[*_ \t]{0,4}(?:[:：]|\n|\Z)"))
+    for head in (
+        "ource",
+        "OURCE",
+        "eference",
+        "EFERENCE",
+        "ited",
+        "itation",
+        "ibliography",
+        "ootnote",
+        "uoted from",
+        "ource document",
+    )
+)
+_SOURCE_LINE = re.compile(
+    r"(?:^|\n|(?<=[.!?;)]\s)|(?<=[—–-]\s))[ \t>*_•-]{0,6}(?:sources?|references?|citations?"
+    r"|cited|quoted from|source documents?)"
+    r"[*_]{0,2}\s?[:：][*_]{0,2}[ \t]{0,4}([^\n]{1,300})",
+    re.IGNORECASE,
+)
+_SOURCE_LIST = re.compile(
+    r"(?:^|\n)[#*_ \t]{0,6}(?:sources?|references?|citations?|bibliography|works cited|footnotes?)"
+    r"[*_ \t]{0,4}[:：]?[*_ \t]{0,4}\n",
+    re.IGNORECASE,
+)
+_LISTED = re.compile(
+    r"^[ \t>]{0,4}(?:[-*•+][ \t]{1,3})?\\?"
+    r"(?:\[?\^?(\d{1,3})\\?\]?[.):]{0,2}[ \t]{1,3})?(\S[^\n]{0,300})$",
+    re.M,
+)
+_DEFINITION = re.compile(r"^[ ]{0,3}\[(\^?)([^\[\]\n]{1,60})\]:[ \t]{0,4}(\S[^\n]{0,400})$", re.M)
+_DEFINED_ADDRESS = re.compile(r"<?(?:https?:|www\.|/|#|mailto:|file:)", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?<!\]\()(?<!\w)<?(https?://[^\s<>()\[\]\"']{4,400})>?", re.IGNORECASE)
+_INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
+_CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
+_INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
+_CLASS = re.compile(
+    r"\^?(?:(?:[A-Za-z]-[A-Za-z]|0-9|\d-\d|\\[A-Za-z]|\\?[_.,:;$@%+*?!/-]){1,12})\Z"
+)
+_SURE_CLASS = re.compile(r"[A-Za-z]-[A-Za-z]|0-9|\\[dwsDWS]")
+_RANGE = re.compile(r"\d-\d\Z")
+_LIST = re.compile(r"\s*[-+−]?\d[\d.]*(?:\s*,\s*[-+−]?\d[\d.]*)+\s*\Z")
+_MATHS = re.compile(
+    r"(?:\b(?:intervals?|ranges?|domains?|vectors?|arrays?|lists?|matrix|matrices|sets?|tuples?"
+    r"|coordinates|bounds?"
+    r"|between|returns?|returned|outputs?|prints?|printed|equals?|yields?|slices?|shapes?"
+    r"|dimensions?|inputs?|sorted"
+    r"|indices|scale|within|lies in|falls in|numbers (?:in|from)|values? (?:in|from"
+    r"|of))(?:\s(?:is|are|of|in|to|from))?"
+    r"[:\s]|[=∈∪∩×<>+*]|\b[a-z]\sin\s)\s{0,2}\Z",
+    re.IGNORECASE,
+)
+_CHAINED = re.compile(r"(?:\s(?:and|or|to|with|∪|∩|x|×)\s|\s?[,;/]\s?(?:and\s|or\s)?|\s)\Z")
+_POINTS = re.compile(
+    r"(?:\b(?:see|visit|at|links?|via|click|open)\s|\]\s(?:and|or|&)\s|\],\s)\Z", re.IGNORECASE
+)
+_BOX = re.compile(r"^[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\[[ xX✓]\]", re.M)
+_ITEM = re.compile(r"(?:^|\n)[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\Z")
+_CLAUSE_END = re.compile(r"\s{0,2}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
+_DAGGER = re.compile(r"(?<=[\w.,;:!?)\"”])[†‡]")
+_FROM_ZERO = re.compile(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
+_INNER_TAG = re.compile(r"<[^<>]{0,200}>")
+_BRACKETS = " \t[](){}⁽⁾\\"
+
+
+@dataclass(slots=True)
+class Marker:
+    """A marker over the answer's characters [start, end), and what it names."""
+
+    start: int
+    end: int
+    targets: Targets
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The text of an answer without code, and what of it defines the labels of links and notes."""
+
+    text: str
+    resolver: Resolver
+    definitions: dict[str, tuple[str, bool]] = field(default_factory=dict)  # and whether an address
+    listed: dict[str, int] = field(
+        default_factory=dict
+    )  # passage by its number in a list of sources
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    found: list[Marker] = field(default_factory=list)
+
+    def is_taken(self, start: int, end: int) -> bool:
+        return any(start < high and low < end for low, high in self.taken)
+
+    def take(self, start: int, end: int, targets: Targets | None) -> None:
+        """Read no other marker in [start, end), and keep this one if it names anything."""
+        self.taken.append((start, end))
+        if targets:
+            self.found.append(Marker(start, end, targets))
+
+    def number(self, label: str) -> Targets:
+        """Resolve a number, which a list of sources in the answer may define."""
+        bare = label.strip(" \t#^")
+        if bare in self.listed:
+            return Targets([self.listed[bare]])
+        return self.resolver.read(label)
+
+
+def _holds(text: str, patterns: Sequence[tuple[str, re.Pattern[str]]]) -> bool:
+    """Return whether a text has one of some words, and one of their patterns."""
+    return any(head in text and pattern.search(text) for head, pattern in patterns)
+
+
+_Reader = Callable[[_Answer], None]
+
+
+def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
+    """Return the markers of an answer in their order, at most `MAX_MARKS`."""
+    text = answer
+    if "`" in text or "~~~" in text:
+        text = _CODE.sub(_blank, text)
+    readers = list(_forms(text))
+    if not readers:
+        return []
+    state = _Answer(text, resolver)
+    if "]:" in text:
+        _read_definitions(state)
+    if _read_source_lines in readers:
+        _read_listed(state)
+    for read in readers:
+        read(state)
+        if len(state.found) > MAX_MARKS:
+            break
+    state.found.sort(key=lambda marker: marker.start)
+    return state.found[:MAX_MARKS]
+
+
+def _forms(text: str) -> Iterator[_Reader]:
+    """Yield the readers of the forms that a text may hold, those of longer markers first."""
+    wide = not text.isascii()
+    square = "[" in text
+    if (wide and "\ue200" in text) or "citeturn" in text:
+        yield _read_turns
+    if "oaicite" in text:
+        yield _read_oaicite
+    if "\\" in text:
+        yield _read_latex
+    if "<" in text:
+        yield _read_tags
+    if "](" in text:
+        yield _read_links
+    if wide:
+        yield _read_wide
+    if square:
+        yield _read_square
+    if "(" in text or (wide and "（" in text):
+        yield _read_round
+    if "{" in text:
+        yield _read_braces
+    if "^" in text:
+        yield _read_carets
+    if wide:
+        yield _read_raised
+    if _holds(text, _NUMBERED):
+        yield _read_spoken
+    if "://" in text:
+        yield _read_addresses
+    if _holds(text, _HEADED):
+        yield _read_source_lines
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
+def _read_definitions(state: _Answer) -> None:
+    """Read "[1]: https://…" and "[^1]: A manual", and take them out of the text."""
+
+    def take(match: re.Match[str]) -> str:
+        address = bool(_DEFINED_ADDRESS.match(match[3]))
+        if not match[1] and not address and not match[2].strip().isdecimal():
+            return match.group()  # "[Note]: this is prose"
+        state.definitions.setdefault(match[1] + match[2].strip().casefold(), (match[3], address))
+        return _blank(match)
+
+    state.text = _DEFINITION.sub(take, state.text)
+
+
+def _read_listed(state: _Answer) -> None:
+    """Read which passage each number of a list of sources at the end stands for."""
+    head = _SOURCE_LIST.search(state.text)
+    if head is None:
+        return
+    for line in _LISTED.finditer(state.text, head.end()):
+        index = _name(state, line[2], line.start(2)) if line[1] else None
+        if index is not None:
+            state.listed.setdefault(line[1], index)
+
+
+def _name(state: _Answer, text: str, at: int) -> int | None:
+    """Return the passage that a line of a list of sources names."""
+    link = _LINK.search(text)
+    places = [link[3], link[2]] if link else []
+    address = _ADDRESS.search(text)
+    if address:
+        places.append(address[1])
+    for place in (*places, text):
+        targets = state.resolver.read(place.strip(" \t*_.-–—\"'"), at)
+        if targets.passages:
+            return targets.passages[0]
+    return None
+
+
+def _defined(state: _Answer, label: str, start: int) -> Targets | None:
+    """Resolve a label by its definition; None if it has none."""
+    known = state.definitions.get(label.strip().casefold())
+    if known is None:
+        return None
+    index = _name(state, known[0], start)
+    if index is not None:
+        return Targets([index])
+    if known[1] and _POINTS.search(state.text, max(0, start - _AROUND), start):
+        return Targets()  # "see [1] and [2]" points to links
+    return Targets(unread=1)
+
+
+def _read_turns(state: _Answer) -> None:
+    for match in _TURN.finditer(state.text):
+        ids = _TURN_ID.findall(match[1] or match[2])
+        indices = [state.resolver.by_id(one.strip("\ue202")) for one in ids]
+        known = [index for index in indices if index is not None]
+        state.take(*match.span(), Targets(known, unread=len(indices) - len(known)))
+
+
+def _read_oaicite(state: _Answer) -> None:
+    for match in _OAICITE.finditer(state.text):
+        number = int(match[1] or match[2])
+        targets = Targets()
+        targets.add(number if number < state.resolver.count else None)
+        state.take(*match.span(), targets)
+
+
+def _read_latex(state: _Answer) -> None:
+    for match in _LATEX.finditer(state.text):
+        state.take(*match.span(), state.resolver.read(match[1], match.start(), marked=True))
+
+
+def _read_tags(state: _Answer) -> None:
+    text = state.text
+    if _FROM_ZERO.search(text):
+        state.resolver.from_zero = True
+    for match in _TAG.finditer(text):
+        if len(state.found) > MAX_MARKS:
+            return
+        name = match[1].lower()
+        start, end = match.span()
+        if state.is_taken(start, end):
+            continue
+        given = {key.lower(): a or b or c for key, a, b, c in _ATTRIBUTE.findall(match[2])}
+        link = given.pop("href", "")
+        close = -1 if match.group().endswith("/>") else text.find(f"</{match[1]}>", end, end + 400)
+        inside = _INNER_TAG.sub("", text[end:close]).strip(_BRACKETS) if close >= 0 else ""
+        stop = close + len(name) + 3 if close >= 0 else end
+        if name in ("a", "span"):
+            if name == "span" and not re.search("cit|ref|source|foot", match[2], re.IGNORECASE):
+                continue
+            targets = state.resolver.read(inside, start) if inside.isdecimal() else Targets()
+            index = state.resolver.by_name(link, start) if link else None
+            if index is not None:
+                targets = Targets([index])
+            if targets:
+                state.take(start, stop, targets)
+            continue
+        if name == "co" or (name in ("c", "sup") and not given):
+            body = match[2].strip(" :") if name == "co" else inside
+            if name != "co" and not re.fullmatch(r"[\d\s,;–-]{1,40}", body):
+                continue
+            if name == "sup" and _is_power(text, start):
+                continue
+            state.take(
+                *((close, stop) if name == "co" and close >= 0 else (start, stop)),
+                state.number(body),
+            )
+            continue
+        target = next((value for key, value in given.items() if key != "title"), "")
+        if target or not inside or len(inside) > 120:
+            target = target or given.get("title", "")
+            if not target:
+                continue
+            if "index" in given and re.fullmatch(r"\d+(?:-\d+)?(?:,\d+-\d+){0,9}", target):
+                # of a document, and of its sentences
+                target = ",".join(dict.fromkeys(one.split("-")[0] for one in target.split(",")))
+            targets = state.resolver.read(target, start, marked=True)
+        else:
+            targets = (
+                state.number(inside)
+                if inside.isdecimal()
+                else state.resolver.read(
+                    inside, start, marked=name.startswith(("cit", "ref", "foot", "fn"))
+                )
+            )
+        wraps = close >= 0 and len(inside.split()) > 3
+        state.take(*((close, stop) if wraps else (start, stop)), targets)
+    for match in _BARE_TAG.finditer(text):
+        if not state.is_taken(*match.span()):
+            body = match[1] or match[2]
+            targets = (
+                state.number(body)
+                if body[0].isdecimal()
+                else state.resolver.read(body, match.start(), marked=True)
+            )
+            if match[1] or targets.passages:
+                state.take(*match.span(), targets)
+
+
+def _read_links(state: _Answer) -> None:
+    for match in _LINK.finditer(state.text):
+        if state.is_taken(*match.span()):
+            continue
+        image, label, address = match.groups()
+        start = match.start()
+        if image:
+            state.take(*match.span(), None)
+            continue
+        index = state.resolver.by_name(address, start)
+        if index is None:
+            index = state.resolver.by_id(address.lstrip("#"))
+        if index is not None:
+            targets = Targets([index])
+        elif label.strip(" ^").isdecimal():
+            targets = state.number(label.strip(" ^"))  # "[1](https://…)" cites
+        else:
+            targets = state.resolver.read(label, start)
+            if targets.unread:  # a link to something else
+                targets = Targets()
+        state.take(*match.span(), targets)
+
+
+def _read_wide(state: _Answer) -> None:
+    for match in _WIDE.finditer(state.text):
+        if state.is_taken(*match.span()):
+            continue
+        text = next(filter(None, match.groups()))
+        step = _STEP.match(text)
+        if step:
+            # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
+            targets = Targets()
+            number = int(step[2]) + (step[1] is not None)
+            if step[1] is None and state.resolver.from_zero:
+                targets.add(state.resolver.by_number(number))
+            elif step[1] is not None:
+                targets.add(number - 1 if number <= state.resolver.count else None)
+            else:
+                targets.add(state.resolver.by_number(number))
+        else:
+            targets = state.resolver.read(_plain(text), match.start())
+            if "†" in text and not targets:
+                targets = Targets(unread=1)
+        state.take(*match.span(), targets)
+
+
+def _read_square(state: _Answer) -> None:
+    text = state.text
+    candidates = [
+        match
+        for match in _SQUARE.finditer(text)
+        if not state.is_taken(*match.span()) and not _is_index(text, *match.span())
+    ]
+    bodies = [_plain(match[2].removesuffix("\\")) for match in candidates]
+    _count_from_zero(state, bodies)
+    classes = any(_CLASS.match(body) and _SURE_CLASS.search(body) for body in bodies)
+    boxes = bool(_BOX.search(text))
+    rejected = -2  # where the last bracket that is no citation ended
+    for match, body in zip(candidates, bodies, strict=True):
+        start, end = match.span()
+        before = text[max(0, start - _AROUND) : start]
+        if match[1] and match[2][-1] != "\\":
+            continue  # display maths
+        if (
+            (_CLASS.match(body) and _SURE_CLASS.search(body) and state.resolver.by_id(body) is None)
+            or (classes and _RANGE.match(body))
+            or (
+                _RANGE.match(body) and text[end : end + 1] in "+*?{" and text[end : end + 2] != "**"
+            )
+            or (boxes and _ITEM.search(before) and len(body) == 1)
+            or (_LIST.match(body) and _is_maths(body, before, text[end : end + 4]))
+            or (
+                rejected > 0
+                and (_LIST.match(body) or _RANGE.match(body))
+                and start - rejected < 8
+                and _CHAINED.fullmatch(text, rejected, start)
+            )
+        ):
+            rejected = end
+            continue
+        if body.startswith("!") or (text.startswith(":", end) and _at_line_start(text, start)):
+            continue
+        note = body.startswith("^")
+        bare = body.strip("^ ") if note else body
+        targets = _defined(state, body if note else bare, start)
+        if targets is None:
+            if note and not bare.isdecimal():
+                targets = state.resolver.read(bare, start, marked=True)
+            elif re.fullmatch(r"#?\d{1,3}", bare):
+                targets = state.number(bare)
+            else:
+                targets = state.resolver.read(bare, start)
+        if not targets and _AUTHORS.fullmatch(match.group()):
+            targets = Targets(unread=1)
+        if targets:
+            state.take(start, end, targets)
+        if len(state.found) > MAX_MARKS:
+            return
+
+
+def _count_from_zero(state: _Answer, bodies: list[str]) -> None:
+    """Find out whether an answer counts the passages from 0."""
+    resolver = state.resolver
+    if "0" in resolver.ids or not resolver.count:
+        return
+    label = re.compile(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", re.IGNORECASE)
+    singles = [label.sub("", body, count=1) for body in bodies]
+    if "0" in singles and not any(
+        one.isdecimal() and int(one) >= resolver.count for one in singles if len(one) < 5
+    ):
+        resolver.from_zero = True
+
+
+def _read_round(state: _Answer) -> None:
+    text = state.text
+    for match in _ROUND.finditer(text):
+        start, end = match.span()
+        body = _plain(match[1])
+        if state.is_taken(start, end) or text[max(0, start - 1) : start] in ("]", "\\"):
+            continue
+        if re.fullmatch(r"\d{1,2}(?:\s?,\s?\d{1,2}){0,5}", body):
+            before = text[max(0, start - _AROUND) : start]
+            if (
+                _CLAUSE_END.match(text, end)
+                and re.search(r"[\w.!?%\"”)]\s{0,2}\Z", before)
+                and not _ORDINARY_NUMBER.search(before)
+            ):
+                targets = state.number(body) if body.isdecimal() else state.resolver.read(body)
+                if targets.passages and not targets.dangling:
+                    state.take(start, end, targets)
+            continue
+        if _ROUND_CITES.match(body):
+            targets = state.resolver.read(body, start)
+            if targets:
+                state.take(start, end, targets)
+        elif _ID.match(body) and not body.isdecimal():
+            index = state.resolver.by_id(body)
+            if index is not None:
+                state.take(start, end, Targets([index]))
+        elif _AUTHORS.fullmatch(match.group()) and not _CALENDAR.match(match.group()):
+            targets = state.resolver.read(body, start)
+            state.take(start, end, targets or Targets(unread=1))
+
+
+def _read_braces(state: _Answer) -> None:
+    cites = re.compile(rf"\s?(?:{LABEL})[\s:_#=-]{{1,3}}\S", re.IGNORECASE)
+    for match in _BRACES.finditer(state.text):
+        if state.is_taken(*match.span()):
+            continue
+        body = _plain(match[1])
+        index = state.resolver.by_id(body) if _ID.match(body) and not body.isdecimal() else None
+        if index is not None:
+            state.take(*match.span(), Targets([index]))
+        elif cites.match(body):
+            state.take(*match.span(), state.resolver.read(body, match.start()))
+
+
+def _read_carets(state: _Answer) -> None:
+    for match in _CARET.finditer(state.text):
+        start, end = match.span()
+        if not state.is_taken(start, end) and not _is_power(state.text, start):
+            state.take(start, end, state.resolver.read(match[1]))
+
+
+def _read_raised(state: _Answer) -> None:
+    text = state.text
+    for match in _RAISED.finditer(text):
+        start, end = match.span()
+        circled = "①" <= text[start] <= "⑳"
+        if state.is_taken(start, end) or (not circled and _is_power(text, start)):
+            continue
+        if circled and _at_line_start(text, start):
+            continue  # an item of a list
+        body = _plain(match.group()).replace("˒", ",").strip("()")
+        body = re.sub(r"[⁻−]", "-", re.sub(r"(?<=\d)\s+(?=\d)", ",", body))
+        state.take(
+            start, end, state.number(body) if body.isdecimal() else state.resolver.read(body)
+        )
+    for match in _DAGGER.finditer(text):
+        if not state.is_taken(*match.span()):
+            state.take(*match.span(), Targets(unread=1))
+
+
+def _read_spoken(state: _Answer) -> None:
+    for match in _SPOKEN.finditer(state.text):
+        if not state.is_taken(*match.span()):
+            targets = state.resolver.read(match[1] or match[2])
+            if targets.passages:
+                state.take(*match.span(), targets)
+
+
+def _read_addresses(state: _Answer) -> None:
+    for match in _ADDRESS.finditer(state.text):
+        if not state.is_taken(*match.span()):
+            index = state.resolver.by_name(match[1].rstrip(".,;:!?"), match.start())
+            if index is not None:
+                state.take(*match.span(), Targets([index]))
+
+
+def _read_source_lines(state: _Answer) -> None:
+    """Read "Source: manual.pdf", and the list of sources of an answer that cites nowhere else."""
+    text = state.text
+    for match in _SOURCE_LINE.finditer(text):
+        start, end = match.span(1)
+        if not state.is_taken(start, end) and not state.found:
+            body = _plain(match[1]).strip(" \t*_.")
+            targets = state.resolver.read(body, start, marked=True)
+            state.take(start, end, targets)
+    head = None if state.found else _SOURCE_LIST.search(text)
+    if head is not None and text[: head.start()].strip():
+        for line in list(_LISTED.finditer(text, head.end()))[:_MAX_LISTED]:
+            index = _name(state, line[2], line.start(2))
+            targets = Targets(unread=1) if index is None else Targets([index])
+            state.take(*line.span(), targets)
+
+
+def _plain(text: str) -> str:
+    """Return a text in plain characters, for full-width and raised digits."""
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).strip()
+
+
+def _at_line_start(text: str, start: int) -> bool:
+    return not text[text.rfind("\n", 0, start) + 1 : start].strip(" \t>*-")
+
+
+def _is_power(text: str, start: int) -> bool:
+    """Return whether what is raised at `start` is an exponent, as in "km²" and "10⁶"."""
+    before = text[max(0, start - 12) : start]
+    return bool(
+        not before.strip()
+        or (before[-1].isalpha() and _TAKES_EXPONENT.search(before))
+        or _POWER.search(before)
+    )
+
+
+def _is_maths(body: str, before: str, after: str) -> bool:
+    """Return whether a list of numbers in brackets is an interval, a vector or the like."""
+    numbers = re.findall(r"[-+−]?\d[\d.]*", body)
+    return bool(
+        _MATHS.search(before)
+        or any(one[0] in "-+−" or "." in one for one in numbers)
+        or numbers[0] == "0"
+        or after[:1] in ("^", "²", "ⁿ")
+    )
+
+
+def _is_index(answer: str, start: int, end: int) -> bool:
+    """Return whether `[n]` at [start, end) indexes a variable, as in `arr[1]`."""
+    if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
+        return False
+    if not answer[start - 1].isascii():
+        return False
+    if _CODE_AFTER.match(answer, end):
+        return True
+    word = _INDEXED.search(answer, max(0, start - 32), start)
+    if word is None:
+        return False
+    name = word.group()
+    return (
+        len(name) == 1
+        or "_" in name
+        or name in _INDEX_NAMES
+        or (name[0].islower() and name != name.lower())
+    )

@@ -1,0 +1,320 @@
+"""What the text of a citation marker names: passages by id, rank, position, file, title or address.
+
+A target that has the form of what the passages are called by and names none of them dangles. A
+target of another form, such as an author and a year, is seen and cannot be resolved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ragmeter.trace import Passage
+
+_MAX_RANGE = 50  # [1-999999] must not become a million citations
+_MAX_PIECES = 60
+_MAX_NAME = 400  # characters of a name in the metadata of a passage
+_AROUND = 240  # characters before a marker that tell which page of a document is meant
+
+_SEPARATOR = r"(?:[,;、，；・|]|[-–—~〜]|\band\b|&|\+)"
+_NUMBERS = re.compile(rf"\s*#?\d{{1,4}}\s*(?:{_SEPARATOR}\s*#?\d{{1,4}}\s*){{0,40}}\Z")
+_PIECE = re.compile(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
+_SPLIT = re.compile(r"[,;、，；|]|\s&\s|\sand\s")
+LABEL = (
+    r"(?:sources?|src|docs?|documents?|passages?|ref(?:erence)?s?|chunks?|contexts?|excerpts?"
+    r"|cit(?:e|ed|es|ing|ations?)|footnotes?|snippets?|file|kb|id|fn|no)"
+)
+# "Source: ", "doc-", "see chunk ", "Document #"
+_LEAD = re.compile(
+    r"\s*(?:see|per|from|cf\.?|according to|as per|based on)\s{1,3}(?:the\s)?", re.IGNORECASE
+)
+_LABELLED = re.compile(
+    rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?)?|(?P<sign>[#^@№]))",
+    re.IGNORECASE,
+)
+_PAGE = re.compile(
+    r"(?:(?:\A|[\s,;:(\[]|(?<=\w)#)(?:p{1,2}\.?\s?|pages?[\s=:.]{0,2}|pg\.?\s?|s\.\s|seite\s"
+    r"|slides?\s"
+    r"|§\s?|sect?(?:ions?|\.)?\s|para(?:graphs?|\.)?\s|lines?\s|l\.\s|chap(?:ter|\.)?\s|ch\.\s))"
+    r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
+    re.IGNORECASE,
+)
+_FILE = re.compile(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+_DIGITS = re.compile(r"\d+")
+_WORDS = re.compile(r"\w{3,}")
+_FRAGMENT = re.compile(r"(?<=\w)[#?:_][\w=&.-]{1,40}\Z")
+_NAMES = (
+    "source sourceid sourceurl sourcename sourcefile file filename filepath path relpath title name"
+    " document documentid documentname documenttitle doc docid doctitle docname url uri link href"
+    " address chunkid id key pageurl webpage section heading headingpath"
+)
+_NAME_KEYS = frozenset(_NAMES.split())
+_PAGE_KEYS = frozenset(("page", "pagenumber", "pagelabel", "pageno", "slide"))
+
+
+@dataclass(slots=True)
+class Targets:
+    """What a marker names: `passages` by index, the number of targets that dangle, and of others.
+
+    A marker with none of them is no citation.
+    """
+
+    passages: list[int] = field(default_factory=list)
+    dangling: int = 0
+    unread: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.passages or self.dangling or self.unread)
+
+    def add(self, index: int | None) -> None:
+        """Count a target: that of a passage, or one that dangles."""
+        if index is None:
+            self.dangling += 1
+        else:
+            self.passages.append(index)
+
+
+class Resolver:
+    """Resolves targets to passage indices: by id, then by rank, then by position, then by name.
+
+    Args:
+        passages: Those of the trace.
+        answer: Its answer, whose words before a marker tell which page of a document is meant.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_ids",
+        "_names",
+        "_passages",
+        "_ranks",
+        "_shapes",
+        "count",
+        "from_zero",
+    )
+
+    def __init__(self, passages: Sequence[Passage], answer: str = "") -> None:
+        self._passages = passages
+        self._answer = answer
+        self.count = len(passages)
+        self.from_zero = False  # whether the answer counts positions from 0
+        self._ids: dict[str, int] | None = None
+        self._ranks: dict[int, int] = {}
+        self._shapes: set[str] | None = None
+        self._names: dict[str, list[int]] | None = None
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """The passages by id in lower case; made on first use, as many answers cite nothing."""
+        if self._ids is None:
+            self._ids = {}
+            for index, passage in enumerate(self._passages):
+                self._ids.setdefault(passage.id.casefold(), index)
+                if passage.rank is not None:
+                    self._ranks.setdefault(passage.rank, index)
+            if 0 in self._ranks:  # ranks from 0: prompts still number from 1
+                self._ranks = {}
+        return self._ids
+
+    def by_id(self, text: str) -> int | None:
+        """Return the passage of this id."""
+        key = text.strip().casefold()
+        index = self.ids.get(key)
+        return index if index is not None else self.ids.get(f"[{key}]")
+
+    def by_number(self, number: int) -> int | None:
+        """Return the passage of a number that is an id, a rank or a position."""
+        index = self.ids.get(str(number))
+        if self.from_zero:
+            return number if index is None and number < self.count else index
+        if index is None:
+            index = self._ranks.get(number)
+        if index is None and 1 <= number <= self.count:
+            index = number - 1
+        return index
+
+    def by_name(self, text: str, at: int = 0, page: str = "") -> int | None:
+        """Return the passage of a document that its id or metadata name.
+
+        Args:
+            text: A file, a title or an address.
+            at: Where it is cited in the answer.
+            page: Which of its pages.
+        """
+        if self._names is None:
+            self._names = {}
+            for index, passage in enumerate(self._passages):
+                for name in set(_names(passage)):
+                    self._names.setdefault(name, []).append(index)
+        found: list[int] = []
+        for name in _spellings(text):
+            found = self._names.get(name, [])
+            if found:
+                break
+        if page and len(found) > 1:
+            found = [i for i in found if page in _pages(self._passages[i])] or found
+        if len(found) < 2:
+            return found[0] if found else None
+        said = set(_WORDS.findall(self._answer[max(0, at - _AROUND) : at].lower()))
+        return max(
+            found,
+            key=lambda i: (
+                len(said.intersection(_WORDS.findall((self._passages[i].text or "").lower()))),
+                -i,
+            ),
+        )
+
+    def has_file_names(self) -> bool:
+        """Whether the passages are known by the names of files."""
+        self.by_name("")
+        return any(map(_FILE.search, self._names or ()))
+
+    def like_an_id(self, text: str) -> bool:
+        """Return whether the text equals a passage id but for its digits."""
+        if self._shapes is None:
+            self._shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
+        return _DIGITS.sub("0", text.strip().casefold()) in self._shapes
+
+    def read(self, text: str, at: int = 0, *, marked: bool = False) -> Targets:
+        """Resolve the text of a marker.
+
+        Args:
+            text: What stands between its brackets.
+            at: Where it stands in the answer.
+            marked: Whether its form says that it cites, whatever it names.
+        """
+        out = Targets()
+        body = text.strip()
+        index = self.by_id(body)
+        if index is not None:
+            out.add(index)
+            return out
+        if _NUMBERS.match(body):
+            return self._read_numbers(body, marked=marked)
+        if self.like_an_id(body):
+            out.add(None)
+            return out
+        if lead := _LEAD.match(body):
+            body = body[lead.end() :]
+        name = _LABELLED.match(body)
+        if name:
+            rest = body[name.end() :].strip()
+            if _NUMBERS.match(rest):
+                return self._read_numbers(rest, marked=True)
+            cites = name["label"] is None or ":" in name.group()
+            if cites or " " in name.group().rstrip():
+                body = rest  # "see manual.pdf", "Source: manual.pdf"
+            marked = marked or (cites and name["sign"] not in ("#", "^"))
+        index = self.by_name(body, at)
+        if index is not None and (marked or name or len(body) > 3):
+            out.add(index)
+            return out
+        return self._read_pieces(body, at, marked=marked)
+
+    def _read_numbers(self, text: str, *, marked: bool) -> Targets:
+        out = Targets()
+        numbers = list_numbers(text)
+        indices = [self.by_number(number) for number in numbers]
+        if None in indices and not marked:
+            # 0 is an index or the end of an interval, 1000 and more a year
+            pairs = zip(numbers, indices, strict=True)
+            if any(index is None and not 0 < number < 1000 for number, index in pairs):
+                return out
+        for index in indices:
+            out.add(index)
+        return out
+
+    def _read_pieces(self, body: str, at: int, *, marked: bool) -> Targets:
+        """Read a list of ids or names, or a name with its page."""
+        out = Targets()
+        named_file = False
+        paged = False
+        for piece in _SPLIT.split(body)[:_MAX_PIECES]:
+            bare = piece.strip(" \t\"'`*_")
+            page = _PAGE.search(bare)
+            if page:
+                paged = True
+                bare = bare[: page.start()].rstrip(" ,;:(#")
+                if not bare:
+                    continue
+            label = _LABELLED.match(bare)
+            rest = bare[label.end() :] if label else bare
+            index = self.by_id(bare)
+            if index is None and label and rest.isdecimal() and len(rest) < 5:
+                out.add(self.by_number(int(rest)))
+                continue
+            if index is None and marked and bare.isdecimal() and len(bare) < 5:
+                index = self.by_number(int(bare))
+            if index is None:
+                index = self.by_id(rest)
+            if index is None and len(rest) > 3:
+                whole = _whole_page(page)
+                index = self.by_name(rest, at, whole)
+            if index is not None:
+                out.add(index)
+            elif self.like_an_id(bare) or self.like_an_id(rest):
+                out.add(None)
+            else:
+                named_file = named_file or (bool(_FILE.search(rest)) and not _ADDRESS.match(rest))
+        if out:
+            return out
+        if named_file and self.has_file_names():
+            out.dangling = 1  # a document that nobody has retrieved
+        elif (marked and body) or named_file or (paged and body):
+            out.unread = 1
+        return out
+
+
+def list_numbers(text: str) -> list[int]:
+    """Return the numbers of a list with ranges, as in "1, 3-5"."""
+    numbers: list[int] = []
+    for low, high, single in _PIECE.findall(text):
+        if single:
+            numbers.append(int(single))
+        elif int(low) <= int(high) < int(low) + _MAX_RANGE:
+            numbers.extend(range(int(low), int(high) + 1))
+        else:
+            numbers += [int(low), int(high)]
+    return numbers
+
+
+def _whole_page(page: re.Match[str] | None) -> str:
+    return page[1] if page else ""
+
+
+def _names(passage: Passage) -> Iterator[str]:
+    """Return all that a passage may be called by, in lower case."""
+    yield from _spellings(passage.id)
+    stack = [passage.metadata or {}]
+    for metadata in stack:
+        for key, value in list(metadata.items())[:_MAX_PIECES]:
+            name = re.sub(r"[^a-z]", "", key.lower()) if isinstance(key, str) else ""
+            if isinstance(value, str) and name in _NAME_KEYS:
+                yield from _spellings(value[:_MAX_NAME])
+            elif isinstance(value, dict) and len(stack) < 4:
+                stack.append(value)
+
+
+def _pages(passage: Passage) -> set[str]:
+    """Return the pages of a passage, as its metadata has them."""
+    found = set()
+    for key, value in (passage.metadata or {}).items():
+        if re.sub(r"[^a-z]", "", str(key).lower()) in _PAGE_KEYS and isinstance(value, str | int):
+            found.add(str(value))
+    return found
+
+
+def _spellings(text: str) -> list[str]:
+    """Return the ways to write a name: whole, without fragment, without path, without extension."""
+    name = " ".join(text.casefold().split()).strip("<>\"'`")
+    if not name:
+        return []
+    name = re.sub(r"^(?:https?://)?(?:www\.)?", "", name).rstrip("/.")
+    bare = _FRAGMENT.sub("", name)
+    last = re.split(r"[/\\]", bare)[-1]
+    found = [name, bare]
+    if not _ADDRESS.match(text.strip()):
+        found += [last, re.sub(r"\.[a-z0-9]{2,5}$", "", last)]
+    return [one for one in dict.fromkeys(found) if len(one) > 1]

@@ -1,0 +1,74 @@
+"""Every form of citation markers that docs/traces.md lists, and what only looks like one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ragmeter.metrics.citations import Citations, resolve_citations
+
+from tests.metrics.help import outcome, trace
+
+ROOT = Path(__file__).parents[2]
+FORMS = yaml.safe_load((ROOT / "tests/data/citation_forms.yaml").read_text("utf-8"))
+CLAIM = "The warranty is 24 months from the date of purchase"
+PASSAGES: list[dict[str, Any]] = [
+    {
+        "id": "d1",
+        "text": "The warranty period for the Aurora kettle is 24 months from the date of purchase.",
+        "metadata": {"source": "docs/manual.pdf", "page": 3, "url": "https://kb.example/doc/1"},
+    },
+    {
+        "id": "d2",
+        "text": "To register the kettle, open the app, choose Settings and scan the code.",
+        "metadata": {"source": "Setup Guide.md", "page": "7", "url": "https://kb.example/doc/2"},
+    },
+    {
+        "id": "d3",
+        "text": "The kettle holds 1.7 litres and weighs 1.2 kilograms.",
+        "metadata": {"file_name": "specs.html", "page": 12, "url": "https://kb.example/doc/3"},
+    },
+]
+READ = [(case[0], case[1]) for form in FORMS["read"] for case in form["answers"]]
+
+
+def found(answer: str) -> Citations:
+    return resolve_citations(trace(answer=answer.format(CLAIM), passages=PASSAGES))
+
+
+def scored(metric: str, answer: str) -> tuple[str, float | None, str | None]:
+    return outcome(metric, answer=answer.format(CLAIM), passages=PASSAGES)
+
+
+@pytest.mark.parametrize(("answer", "cites"), READ + [tuple(c) for c in FORMS["from_zero"]])
+def test_a_form_is_read(answer: str, cites: list[int]) -> None:
+    citations = found(answer)
+    assert [index + 1 for mark in citations.marks for index in mark.passages] == cites
+    assert citations.dangling == 0
+    assert citations.unread == []
+
+
+@pytest.mark.parametrize("answer", FORMS["dangling"])
+def test_a_form_that_names_no_passage_dangles(answer: str) -> None:
+    assert scored("citation_presence", answer)[1] == 1.0
+    assert scored("citation_fabricated", answer)[1] == 1.0
+
+
+@pytest.mark.parametrize("answer", FORMS["unread"])
+def test_a_marker_that_is_not_understood_leaves_no_value(answer: str) -> None:
+    for metric in ("citation_presence", "citation_fabricated", "citation_recall", "citation_f1"):
+        assert scored(metric, answer) == ("unscored", None, "citations_not_read")
+
+
+@pytest.mark.parametrize("answer", FORMS["none"])
+def test_what_is_no_citation_is_not_read_as_one(answer: str) -> None:
+    citations = resolve_citations(trace(answer=answer, passages=PASSAGES))
+    assert (citations.marks, citations.unread) == ([], [])
+
+
+def test_the_forms_stand_in_the_docs() -> None:
+    text = (ROOT / "docs/traces.md").read_text("utf-8")
+    for form in FORMS["read"]:
+        assert f"| {form['form']} | {form['shown']} |" in text
