@@ -16,6 +16,7 @@ PACKAGES = ("ragmeter", "ragmeter_exporters")
 # A folder imports only folders on lower floors.
 FLOORS = {
     "reasons": 0,
+    "thoughts": 0,
     "trace": 1,
     "core": 2,
     **dict.fromkeys(("config", "metrics"), 3),
@@ -85,8 +86,21 @@ def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
     package = ROOT / "agent" / "ragmeter"
     entries = {path.name for path in package.iterdir() if path.name != "__pycache__"}
     files = {name for name in entries if (package / name).is_file()}
-    assert files == {"__init__.py", "__main__.py", "reasons.py", "trace.py", "py.typed"}
-    assert entries - files == set(FLOORS) - {"__main__", "reasons", "trace", "exporters"}
+    assert files == {
+        "__init__.py",
+        "__main__.py",
+        "reasons.py",
+        "thoughts.py",
+        "trace.py",
+        "py.typed",
+    }
+    assert entries - files == set(FLOORS) - {
+        "__main__",
+        "reasons",
+        "thoughts",
+        "trace",
+        "exporters",
+    }
 
 
 def test_no_module_imports_a_folder_on_the_same_or_a_higher_floor() -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ragmeter.reasons import Reason
+from ragmeter.thoughts import find_thoughts, place_without, without_spans
 
 SCHEMA = "ragmeter.trace/1"
 
@@ -177,6 +178,18 @@ class Citation(_TraceModel):
     passage_ids: list[str] = []
 
 
+def _moved_citation(citation: Citation, spans: list[tuple[int, int]]) -> Citation | None:
+    """Return a citation in the text without these spans; None for one within them."""
+    places = [
+        None if place is None else place_without(place, spans)
+        for place in (citation.start, citation.end)
+    ]
+    start, end = places
+    if citation.start is not None and citation.end is not None and start == end:
+        return None
+    return citation.model_copy(update={"start": start, "end": end})
+
+
 class Message(_TraceModel):
     """One earlier message of the conversation."""
 
@@ -318,6 +331,8 @@ class Trace(_TraceModel):
             have a text.
         guessed: Fields that were taken from a span that may hold something else, with the reason;
             they are scored, and counted.
+
+    The answer is kept without thoughts (`<think>` and its kin); one of thoughts alone is empty.
     """
 
     model_config = ConfigDict(title=SCHEMA)
@@ -355,6 +370,19 @@ class Trace(_TraceModel):
         default=None,
         description="fields read from spans that may be wrong, and why: " + ", ".join(_GUESSES),
     )
+
+    @model_validator(mode="after")
+    def _leave_out_thoughts(self) -> Self:
+        """Keep of the answer what the user read, whatever sent it: no thoughts of a model."""
+        spans = find_thoughts(self.answer) if self.answer else []
+        if self.answer is not None and spans:
+            # a frozen model is filled in while it is validated, and never after
+            object.__setattr__(self, "answer", without_spans(self.answer, spans))
+            if self.citations:
+                moved = [_moved_citation(citation, spans) for citation in self.citations]
+                kept = [citation for citation in moved if citation is not None]
+                object.__setattr__(self, "citations", kept)
+        return self
 
     @property
     def probability(self) -> float:
