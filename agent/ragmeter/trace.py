@@ -51,6 +51,23 @@ MISSING_REASONS = frozenset(
 
 Status = Literal["ok", "error", "timeout"]
 
+# The words of all providers for the same thing; any other word stays as it is.
+_FINISH_REASONS = {
+    "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token", "complete", "completed",
+             "finish_reason_stop", "end", "finished", "success", "unspecified"),
+    "length": ("length", "max_tokens", "max_output_tokens", "max_length", "model_length",
+               "max_token", "max_new_tokens", "limit", "truncated", "error_limit",
+               "model_context_window_exceeded", "token_limit", "max_completion_tokens"),
+    "content_filter": ("content_filter", "content_filtered", "contentfilter", "safety", "filtered",
+                       "blocklist", "prohibited_content", "spii", "recitation", "image_safety",
+                       "guardrail_intervened", "guardrails", "refusal", "content_policy",
+                       "content-filter", "error_toxic", "moderation", "language"),
+    "tool_calls": ("tool_calls", "tool_call", "tool_use", "function_call", "tool-calls"),
+    "error": ("error", "failed", "malformed_function_call", "other", "incomplete"),
+}  # fmt: skip
+_FINISH_BY_WORD = {word: reason for reason, words in _FINISH_REASONS.items() for word in words}
+_MAX_FINISH_REASON = 64  # characters; a longer text is no reason
+
 
 class Guess(StrEnum):
     """Why a field that was read from spans may be wrong."""
@@ -62,6 +79,7 @@ class Guess(StrEnum):
     TOOL_RESULT = "tool_result"
     STEP_OUTPUT = "step_output"
     LAST_CALL = "last_call"
+    FIRST_CHOICE = "first_choice"
     PARTIAL_USAGE = "partial_usage"
     REQUESTED_MODEL = "requested_model"
 
@@ -70,6 +88,17 @@ class Guess(StrEnum):
 GuessedField = Literal["query", "passages", "answer", "tokens", "model"]
 GUESSED_FIELDS: tuple[GuessedField, ...] = get_args(GuessedField)
 _GUESSES = tuple(Guess)
+
+
+def read_finish_reason(value: object) -> str | None:
+    """Return a finish reason in the words of all providers alike; None for anything else."""
+    if not isinstance(value, str) or not value.strip() or len(value) > _MAX_FINISH_REASON:
+        return None
+    word = value.strip().rpartition(".")[2].lower()  # `FinishReason.STOP`
+    word = word.removeprefix("finish_reason_")
+    if word in ("none", "null"):
+        return None
+    return _FINISH_BY_WORD.get(word, word)
 
 
 def _bound_tags(value: object) -> dict[str, str]:
@@ -353,6 +382,11 @@ class Trace(_TraceModel):
     )
     usage: Usage | None = None
     model: Tag | None = None
+    finish_reason: Annotated[str | None, BeforeValidator(read_finish_reason)] = Field(
+        default=None,
+        description="why the model ended the answer: `stop`, `length` (it was cut off), "
+        "`content_filter`, or the sender's own word",
+    )
     prompt_version: Tag | None = None
     tags: Tags = {}
     sampling: Sampling | None = None
@@ -407,8 +441,10 @@ class Trace(_TraceModel):
     def tag(self, name: str) -> str | None:
         """Return a tag by name.
 
-        `model`, `prompt_version` and the reference's `answerable` count as tags.
+        `model`, `finish_reason`, `prompt_version` and the reference's `answerable` count as tags.
         """
+        if name == "finish_reason":
+            return self.finish_reason or self.tags.get(name)
         if name == "model":
             return self.model or self.tags.get(name)
         if name == "prompt_version":

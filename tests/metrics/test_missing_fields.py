@@ -22,7 +22,8 @@ from tests.metrics.help import KB, outcome, trace
 
 HIDDEN = "content_hidden"
 IDS = [{"id": one["id"], "rank": one["rank"]} for one in KB]
-OPERATIONAL = {"error", "timeout", "input_tokens", "output_tokens", "cost_usd"}
+OPERATIONAL = {"error", "timeout", "cut_answer", "filtered_answer"}
+OPERATIONAL |= {"input_tokens", "output_tokens", "cost_usd"}
 
 
 def scores(**fields: Any) -> dict[str, tuple[str, str | None]]:
@@ -67,7 +68,7 @@ def test_it_survives_the_state_file() -> None:
 def test_a_hidden_answer_is_not_an_empty_one() -> None:
     usage = {"input_tokens": 5, "output_tokens": 0, "cost_usd": 0.1}
     for answer in (None, "", "__REDACTED__"):
-        found = scores(answer=answer, usage=usage, missing={"answer": HIDDEN})
+        found = scores(answer=answer, usage=usage, finish_reason="stop", missing={"answer": HIDDEN})
         for metric, outcome_ in found.items():
             if metric in OPERATIONAL:
                 assert outcome_[0] == "scored"

@@ -84,6 +84,8 @@ def test_the_contract_names_are_registered() -> None:
         "error",
         "timeout",
         "empty_answer",
+        "cut_answer",
+        "filtered_answer",
     }
     assert set(metric_specs()) - ratios - canary == {
         "relevance",

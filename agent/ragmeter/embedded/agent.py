@@ -151,6 +151,7 @@ class EmbeddedAgent(ServicesView):
 
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
         extracted = extract_requests(spans, self._settings.otlp)
+        extracted.traces = self.redactor.extracted(extracted.traces, extracted.counts)
         self.inspection.publish(extracted)
         return extracted
 

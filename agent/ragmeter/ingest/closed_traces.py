@@ -45,6 +45,7 @@ def extract_traces(
         extracted = extract(spans)
         for reason, number in extracted.dropped.items():
             counts["ragmeter_otlp_dropped_total", (("reason", reason),)] = number
+        counts |= extracted.counts
         texts = [one.model_dump_json(exclude_none=True).encode() for one in extracted.traces]
         return [decode_trace(text, limit) for text in texts], counts
     except BodyLimitExceeded as error:

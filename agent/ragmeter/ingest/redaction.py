@@ -118,6 +118,12 @@ class Redactor:
         body = trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
         return DecodedTrace(trace, body)
 
+    def extracted(self, traces: Sequence[Trace], counts: Counts) -> list[Trace]:
+        """Redact traces made of redacted spans: what a stream had in pieces is whole only here."""
+        if not self.edits:
+            return list(traces)
+        return [self.trace(DecodedTrace(trace, b""), counts).trace for trace in traces]
+
     def span(self, span: Span, counts: Counts) -> Span:
         """Drop attributes of a span and apply every rule to every text, in place."""
         if self.edits:

@@ -42,10 +42,15 @@ def score_operational(trace: Trace) -> list[Score]:
         blank = has_empty_answer(trace)
         empty = _NO_TEXT if blank is None else float(blank)
     usage = trace.usage
+    reason = trace.finish_reason
     return [
         make_plain_score("error", probability, float(status == "error")),
         make_plain_score("timeout", probability, float(status == "timeout")),
         make_plain_score("empty_answer", probability, empty),
+        _reported("cut_answer", trace, None if reason is None else float(reason == "length")),
+        _reported(
+            "filtered_answer", trace, None if reason is None else float(reason == "content_filter")
+        ),
         _reported("input_tokens", trace, None if usage is None else usage.input_tokens),
         _reported("output_tokens", trace, None if usage is None else usage.output_tokens),
         _reported("cost_usd", trace, None if usage is None else usage.cost_usd),

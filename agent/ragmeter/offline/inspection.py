@@ -167,6 +167,7 @@ _ADVICE = {
     Guess.STEP_OUTPUT: "is the output of a step: let the request's span have an output",
     Guess.LAST_CALL: "is the reply of the last of several calls: let the request's span have an"
     " output",
+    Guess.FIRST_CHOICE: "is the first of several choices: let the request's span have an output",
     Guess.PARTIAL_USAGE: "are those of some calls: a call of the model tells none",
     Guess.REQUESTED_MODEL: "is the one that was asked for: no span has gen_ai.response.model",
 }

@@ -51,7 +51,7 @@ AGENTS: dict[str, tuple[int | None, list[str] | None, str | None, int | None, st
     "semantic-kernel": (1, TEXTS, ASKED, 407, "rgrrg"),
     "crewai": (1, TEXTS, None, None, "rgrmm"),
     "autogen": (None, None, None, None, "mmmmm"),
-    "llama-index-workflow": (0, TEXTS, ASKED, 200, "grrrg"),
+    "llama-index-workflow": (0, TEXTS, SERVED, 200, "grrrr"),
     "instructor": (0, TEXTS, SERVED, 200, "grgrr"),
     "openllmetry-qdrant": (0, None, SERVED, 200, "gmrrr"),
     "openllmetry-chroma": (0, CHROMA, SERVED, 200, "grrrr"),

@@ -256,7 +256,7 @@ def asks_tools_only(value: Any) -> bool:
     if isinstance(opened, dict):
         for key in ("choices", "generations"):
             if isinstance(opened.get(key), list):
-                opened = opened[key]
+                opened = opened[key][:1]
                 break
     messages = read_messages(opened)
     return bool(messages) and messages[-1].tools and not messages[-1].text

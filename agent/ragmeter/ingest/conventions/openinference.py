@@ -25,6 +25,7 @@ from ragmeter.ingest.conventions.texts import (
     find_question,
     last_text_of,
     read_flattened_messages,
+    reply_of,
 )
 from ragmeter.ingest.conventions.values import (
     first_text,
@@ -171,11 +172,8 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
     choices = flattened_items(attributes, "llm.choices")
     completions = (scalar_text(choice.get("completion.text")) for _, choice in choices)
-    text = (
-        last_text_of(replies, "assistant")
-        or last_text_of(replies, "")  # a reply may have no role
-        or next((text for text in completions if text is not None), None)
-    )
+    reply = reply_of(replies)
+    text = reply or next((text for text in completions if text is not None), None)
     content.calls_tools = text is None and any(message.tools for message in replies)
     if is_hidden(text):
         content.answer_gap = Reason.CONTENT_HIDDEN
@@ -183,11 +181,13 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
         content.answer = text
         if looks_like_json(text):  # what a user reads is at its key `answer`
             answer, gap = find_answer(text)
-            if answer is not None:
+            if answer:
                 content.answer = answer
                 content.answer_gap = gap
     elif not content.calls_tools:
         content.answer, content.answer_gap = find_answer(attributes.get("output.value"))
+        if content.answer is None and content.answer_gap is None:
+            content.answer = reply
     variables = parse_nested_json(attributes.get("llm.prompt_template.variables"))
     if isinstance(variables, dict):
         for key in ("context", "context_str", "documents"):

@@ -24,6 +24,7 @@ from ragmeter.ingest.conventions.texts import (
     find_question,
     last_text_of,
     read_flattened_messages,
+    reply_of,
 )
 from ragmeter.ingest.conventions.values import (
     has_flattened_items,
@@ -137,9 +138,8 @@ def _fill_openllmetry_call(span: Span, content: SpanContent) -> None:
     content.query = last_text_of(prompts, "user")
     if content.query is None and not prompts:
         content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
-    text = last_text_of(replies, "assistant") or next(
-        (reply.text for reply in replies if reply.text), None
-    )
+    text = reply_of(replies)
+    text = text or next((reply.text for reply in replies if reply.text), text)
     content.calls_tools = text is None and any(message.tools for message in replies)
     if text is None and not replies:
         content.answer, content.answer_gap = find_answer(attributes.get(_ENTITY + "output"))

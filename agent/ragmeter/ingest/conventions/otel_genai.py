@@ -31,6 +31,7 @@ from ragmeter.ingest.conventions.texts import (
     find_question,
     last_text_of,
     read_messages,
+    reply_of,
     with_gap,
 )
 from ragmeter.ingest.conventions.values import (
@@ -189,7 +190,10 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
     text = last_text_of(prompts, "user")
     if content.query is None and text is not None:
         content.query, content.query_gap = with_gap(text, Reason.QUERY_TRUNCATED)
-    reply = last_text_of(replies, "assistant") or last_text_of(replies, "", "user")
+    reply = reply_of(replies)
+    reply = reply or last_text_of(replies, "user") or reply
+    if reply == "" and _stopped_for_tools(span):
+        reply = None
     if reply is not None:
         content.answer, content.answer_gap = with_gap(reply, Reason.ANSWER_TRUNCATED)
     else:

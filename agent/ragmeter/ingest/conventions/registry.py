@@ -183,7 +183,7 @@ def _merge(into: SpanContent, other: SpanContent) -> None:
     if into.query is None:
         into.query = other.query
         into.query_gap = other.query_gap or into.query_gap
-    if into.answer is None:
+    if into.answer is None or (not into.answer and other.answer):
         into.answer = other.answer
         into.answer_gap = other.answer_gap or into.answer_gap
     _merge_documents(into, other)

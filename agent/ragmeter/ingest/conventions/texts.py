@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragmeter.ingest.conventions.streams import join_stream, read_event_lines
 from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
@@ -35,6 +36,16 @@ _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
 _MAX_SEARCH_DEPTH = 12  # of a search; real ones need 5
 _MAX_VISITS = 2_000  # containers that one search looks at
+_GOES_ON = frozenset(".,;:!?)]}%")  # signs with which no text begins
+_CHOICES = ("choices", "candidates", "generations")  # several replies to one question
+_CONTENT = ("parts", "content", "_content", "blocks", "contents", "text")  # of a message
+# Parts of a message that nobody reads as the answer, in the words of all conventions.
+_TOOL_PARTS = frozenset(("tool_call", "tool_use", "function_call", "tool-call", "server_tool_use"))
+_SILENT_PARTS = frozenset(
+    ("reasoning", "reasoning_content", "reasoning_text", "reasoningcontent", "redacted_reasoning",
+     "thinking", "redacted_thinking", "thought", "thoughts", "summary_text", "tool_call_response",
+     "tool_result", "tool-result", "web_search_tool_result", "file_search_call")
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -42,11 +53,13 @@ class ChatMessage:
     """One message, which may have a text and may ask for tools.
 
     The role is `system`, `user`, `assistant`, `tool`, or the sender's own word in lower case.
+    `empty` says that the content is there and holds nothing to read.
     """
 
     role: str
     text: str | None = None
     tools: bool = False
+    empty: bool = False
 
 
 def read_message(value: Any, depth: int = 0) -> ChatMessage | None:
@@ -81,15 +94,41 @@ def read_message(value: Any, depth: int = 0) -> ChatMessage | None:
         role = "assistant" if role == "message" else role
     text: str | None = None
     tools = False
-    for key in ("parts", "content", "_content", "blocks", "contents", "text"):
-        if key in value:
-            part_text, asks = _parts(value[key])
-            tools = tools or asks
-            text = text or part_text
+    held = [value[key] for key in _CONTENT if key in value]
+    for content in held:
+        part_text, asks = _parts(content)
+        tools = tools or asks
+        text = text or part_text
+    text = text or scalar_text(value.get("refusal"))
     extra = value.get("additional_kwargs")
     tools = tools or _any(value, ("tool_calls", "function_call", "toolCalls"))
     tools = tools or (isinstance(extra, dict) and _any(extra, ("tool_calls", "function_call")))
-    return ChatMessage(role, text, tools)
+    empty = bool(held) and text is None and not tools and all(map(_is_silent, held))
+    return ChatMessage(role, text, tools, empty)
+
+
+def _is_silent(content: Any) -> bool:
+    """Return whether content is there and holds nothing that anybody reads: no image, no file."""
+    if content is None or isinstance(content, str):
+        return not content or content.isspace()
+    if isinstance(content, dict):
+        content = [content]
+    return isinstance(content, list) and all(
+        (isinstance(part, str) and not part.strip())
+        or (isinstance(part, dict) and (_is_thought(part) or _is_blank_text(part)))
+        for part in content
+    )
+
+
+def _is_thought(part: Mapping[str, Any]) -> bool:
+    kind = str(part.get("type") or part.get("block_type") or "").lower()
+    return kind in _SILENT_PARTS or part.get("thought") is True or "reasoningContent" in part
+
+
+def _is_blank_text(part: Mapping[str, Any]) -> bool:
+    kind = str(part.get("type") or part.get("block_type") or "text").lower()
+    texts = [part[key] for key in ("text", "content") if key in part]
+    return kind in ("text", "output_text") and all(text in (None, "") for text in texts)
 
 
 def read_messages(value: Any) -> list[ChatMessage]:
@@ -130,6 +169,7 @@ def read_flattened_messages(
             cut = len(inner)
             item = {key[cut:]: value for key, value in item.items() if key.startswith(inner)}
         content = item.get("content")
+        silent = False
         if isinstance(content, str):
             opened = parse_nested_json(content) if content[:2] in ("[{", "[ ") else content
             text, tools = (
@@ -138,19 +178,39 @@ def read_flattened_messages(
         else:
             text, tools = _parts(content)
         if text is None:
-            pieces = [
-                part.get("message_content.text") or part.get("text") or part.get("content")
+            parts = [
+                {key.removeprefix("message_content."): one for key, one in part.items()}
                 for name in ("contents", "content", "parts")
                 for _, part in flattened_items(item, name)
             ]
-            text = scalar_text("\n".join(piece for piece in pieces if isinstance(piece, str)))
+            text, asks = _parts(parts) if parts else (None, False)
+            tools = tools or asks
+            text = text or scalar_text(item.get("refusal"))
+            silent = bool(parts or "content" in item) and _is_silent(parts or content)
         tools = tools or any(
             key.startswith(("tool_calls", "function_call")) and value not in (None, "", [], {})
             for key, value in item.items()
         )
         if text is not None or tools or "role" in item:
-            messages.append(ChatMessage(_role(item.get("role")), text, tools))
+            role = _role(item.get("role"))
+            messages.append(ChatMessage(role, text, tools, silent and text is None and not tools))
     return messages
+
+
+def reply_of(messages: Sequence[ChatMessage]) -> str | None:
+    """Return the text of a model's reply, "" for an empty one, None where there is none.
+
+    Several messages of the assistant alone are choices, of which the first was shown; among
+    messages of others, as an agent keeps them, the last is the reply.
+    """
+    texts = [message for message in messages if message.text and message.role in ("assistant", "")]
+    if texts:
+        alone = all(one.role in ("assistant", "") and not one.tools for one in messages)
+        return texts[0 if alone else -1].text
+    if any(message.tools for message in messages):
+        return None
+    replies = [message for message in messages if message.role in ("assistant", "")]
+    return "" if replies and replies[-1].empty else None
 
 
 def last_text_of(messages: Sequence[ChatMessage], *roles: str) -> str | None:
@@ -173,7 +233,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
     if not isinstance(content, list) or depth > _MAX_DEPTH:
         return None, False
     texts: list[str] = []
-    tools = False
+    tools = cited = False
     for part in content[:_MAX_MESSAGES]:
         if isinstance(part, str):
             texts.append(part)
@@ -181,14 +241,15 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
         if not isinstance(part, dict):
             continue
         kind = str(part.get("type") or part.get("block_type") or "").lower()
-        if kind in ("tool_call", "tool_use", "function_call", "tool-call") or _any(
+        if kind in _TOOL_PARTS or _any(
             part, ("toolUse", "tool_call", "function_call", "functionCall")
         ):
-            tools = True
+            tools = tools or kind != "server_tool_use"  # the provider runs that one itself
             continue
-        if kind in ("reasoning", "thinking", "tool_call_response", "tool_result", "tool-result"):
+        if _is_thought(part):
             continue
-        for key in ("text", "content", "output_text", "value"):
+        cited = cited or bool(part.get("citations"))
+        for key in ("text", "content", "output_text", "value", "refusal"):
             inner = part.get(key)
             if isinstance(inner, dict):  # {"text": {"value": ...}} of the assistants' API
                 inner = inner.get("value") or inner.get("text")
@@ -201,7 +262,16 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
                 if nested:
                     texts.append(nested)
                 break
-    return scalar_text("\n".join(texts)), tools
+    return scalar_text(_joined(texts, cited)), tools
+
+
+def _joined(texts: Sequence[str], cited: bool) -> str:
+    """Join the parts of a message; parts that citations divide go on within a sentence."""
+    joined = texts[0] if texts else ""
+    for text in texts[1:]:
+        goes_on = cited or joined[-1:].isspace() or text[:1].isspace() or text[:1] in _GOES_ON
+        joined += text if goes_on else f"\n{text}"
+    return joined
 
 
 def _any(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
@@ -214,8 +284,53 @@ def find_question(value: Any) -> tuple[str | None, Reason | None]:
 
 
 def find_answer(value: Any) -> tuple[str | None, Reason | None]:
-    """Return the answer that an output holds, and why there is none or not all of it."""
-    return _find(value, key_list("answer"), "assistant", Reason.ANSWER_TRUNCATED)
+    """Return the answer that an output holds, and why there is none or not all of it.
+
+    An output that is there and has nothing to read is the empty text.
+    """
+    if isinstance(value, str) and (events := read_event_lines(value)) is not None:
+        value = events
+    text, gap = _find(value, key_list("answer"), "assistant", Reason.ANSWER_TRUNCATED)
+    return ("", None) if text is None and gap is None and _is_empty_reply(value) else (text, gap)
+
+
+def _is_empty_reply(value: Any, depth: int = 0) -> bool:
+    """Return whether an output is a reply without text, and asks for no tool either."""
+    value = parse_nested_json(value)
+    if isinstance(value, str):
+        return not value.strip()
+    if depth > _MAX_DEPTH:
+        return False
+    if isinstance(value, list):
+        messages = read_messages(value)
+        return bool(messages) and reply_of(messages) == ""
+    if not isinstance(value, dict):
+        return False
+    for key in _CHOICES:
+        if isinstance(value.get(key), list):
+            choices = _first_choice(value[key])
+            return not choices or _is_empty_reply(choices[0], depth + 1)
+    message = read_message(value)
+    if message is not None and message.role == "assistant":
+        return message.empty
+    if isinstance(value.get("output"), list) and "object" in value:  # of the API "responses"
+        kinds = {str(one.get("type")) for one in value["output"] if isinstance(one, dict)}
+        return kinds <= _SILENT_PARTS or _is_empty_reply(value["output"], depth + 1)
+    for key in key_list("answer"):
+        if key in value and value[key] not in ([], {}):
+            given = value[key]
+            return given is not None and _is_empty_reply(given, depth + 1)
+    content = value.get("content")  # of a candidate of Gemini, or one that was stopped
+    stopped = "finishReason" in value or "finish_reason" in value
+    return stopped and (content is None or _is_silent(content))
+
+
+def _first_choice(choices: list[Any]) -> list[Any]:
+    """Return the first of several choices alone, which is the one that is shown."""
+    while len(choices) == 1 and isinstance(choices[0], list):  # LangChain's batch of one
+        choices = choices[0]
+    indexed = [one for one in choices if isinstance(one, dict) and one.get("index") == 0]
+    return indexed[:1] or choices[:1]
 
 
 def with_gap(text: str, truncated: Reason) -> tuple[str | None, Reason | None]:
@@ -266,6 +381,8 @@ class _Search:
             return
         if isinstance(value, str):
             opened = parse_nested_json(value)
+            if isinstance(opened, str) and (events := read_event_lines(opened)) is not None:
+                opened = events
             if not isinstance(opened, str):
                 yield from self.texts(opened, depth + 1)
             elif is_repr(opened):
@@ -281,6 +398,9 @@ class _Search:
             return
         if isinstance(value, list):
             if is_embedding(value):
+                return
+            if self.role == "assistant" and (joined := join_stream(value)) is not None:
+                yield joined
                 return
             messages = read_messages(value)
             if messages:
@@ -300,8 +420,13 @@ class _Search:
             yield message.text
             return
         for key in self.keys:
-            if key in value and value[key] is not None and not isinstance(value[key], bool):
-                yield from self.texts(value[key], depth + 1)
+            given = value.get(key)
+            if given is not None and not isinstance(given, bool):
+                if isinstance(given, list) and key in _CHOICES:
+                    given = given if join_stream(given) is not None else _first_choice(given)
+                elif key in ("replies", "answers") and _several_texts(given):
+                    given = given if is_repr(given[0]) else given[:1]
+                yield from self.texts(given, depth + 1)
         skipped = key_set("skipped")
         rest = [k for k in value if k not in self.keys and str(k).lower() not in skipped]
         for key in rest[:64]:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from ragmeter.config.inputs import OtlpSettings
+from ragmeter.core.counters import Counts
 from ragmeter.ingest.conventions.span_content import SpanRole
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
 from ragmeter.ingest.requests.tree import (
@@ -53,11 +54,13 @@ class ExtractedRequests:
         dropped: Traces without a request by reason (`no_llm_no_retriever`, `indexing`,
             `evaluator`, `own`), and requests without a trace (`no_time`, `invalid`).
         origins: For each of `traces`, the spans that hold its fields, by field.
+        counts: What redaction did to the traces.
     """
 
     traces: list[Trace] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     origins: list[dict[str, list[FieldOrigin]]] = field(default_factory=list)
+    counts: Counts = field(default_factory=dict)
 
 
 def extract_requests(spans: Sequence[Span], settings: OtlpSettings) -> ExtractedRequests:

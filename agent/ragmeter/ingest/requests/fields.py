@@ -11,13 +11,14 @@ from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.prompts import cut_prompt
+from ragmeter.ingest.conventions.reply_facts import finish_reason, has_choices, served_model
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
     SpanRole,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
-from ragmeter.ingest.conventions.values import first_text, scalar_text
+from ragmeter.ingest.conventions.values import first_text, parse_nested_json, scalar_text
 from ragmeter.ingest.requests.outcome import (
     covered_seconds,
     read_outcome,
@@ -49,6 +50,13 @@ _IDENTITY_WORDS = frozenset(
 )  # fmt: skip
 _ID_WORDS = frozenset(
     ("id", "ids", "uid", "uuid", "guid", "name", "key", "hash", "address", "identifier", "email")
+)
+# names of steps that check, grade or guard an answer: `check.task`, `grade_answer`
+_CHECKS = re.compile(
+    r"(?:^|[\W_])(?:check(?:er|s)?|evaluat\w*|eval|grad(?:e|er|ing)|judge\w*|critic|critique|verif\w*"
+    r"|validat\w*|guard(?:rail)?s?|moderat\w*|scor(?:e|er|ing)|fact_?check\w*|hallucination\w*"
+    r"|self_?reflect\w*)(?:$|[\W_])",
+    re.IGNORECASE,
 )
 _RESOURCE_TAGS = {
     "environment": ("deployment.environment.name", "deployment.environment"),
@@ -112,18 +120,18 @@ def compose_request(
     request = _RequestFields(node, server, settings)
     passages, passages_gap = request.passages()  # first: a question is no text that holds them
     query = request.query()
-    status, error = read_outcome(request.nodes, server, own.answer is not None)
+    status, error = read_outcome(request.nodes, server, bool(own.answer))
     answer = request.answer()
-    if status == "ok" and answer.text is None and answer.gap is None:
+    if status == "ok" and not answer.text and answer.gap is None:
         status, error = read_outcome(request.nodes, server, answered=False)
-    if error and answer.text is not None and answer.text.strip() in error:
+    if error and answer.text is not None and (answer.text.strip() or error) in error:
         answer = _FieldChoice()  # the failure, which the span gives back in the answer's place
     model, model_guess = request.model(answer)
     usage, usage_guess = request.usage()
     guessed = {
         "query": query.guess,
         "passages": request.passages_guess(),
-        "answer": answer.guess,
+        "answer": answer.guess or request.choice_guess(answer),
         "tokens": usage_guess,
         "model": model_guess,
     }
@@ -142,6 +150,7 @@ def compose_request(
         "error": replace_surrogates(error) if error else None,
         "timings": request.timings(),
         "model": model,
+        "finish_reason": request.finish_reason(answer),
         "usage": usage,
         "prompt_version": _first_text(request.nodes, "prompt_version"),
         "tags": _tags(request, query, settings),
@@ -152,7 +161,7 @@ def compose_request(
     return ComposedRequest(
         values,
         end=node.end or max((below.end for below in request.nodes), default=0),
-        is_request=bool(request.calls)
+        is_request=any(not call.content().calls_tools for call in request.calls)
         or any(is_run(below) for below in request.nodes)
         or passages is not None
         or any(retrieval.role is SpanRole.RETRIEVER for retrieval in request.retrievals),
@@ -266,12 +275,17 @@ class _RequestFields:
     def answer(self) -> _FieldChoice:
         """Choose the answer of the application, else the reply of its last model call."""
         own = self.node.content()
-        if own.answer is None or (self.node.role is SpanRole.RETRIEVER and self.calls):
-            of_trace = self._of_trace(_ANSWER) if own.answer is None else None
+        if not own.answer or (self.node.role is SpanRole.RETRIEVER and self.calls):
+            of_trace = self._of_trace(_ANSWER) if not own.answer else None
             choice = of_trace or self._reply()
             if choice.text is None and own.answer_gap is not None:
                 return _FieldChoice(None, own.answer_gap, self.node)
-            return choice
+            if own.answer is None:
+                return choice
+            if not choice.text:  # the application gave back nothing
+                return _FieldChoice("", None, self.node)
+            # some write an empty output where they record none
+            return replace(choice, guess=choice.guess or Guess.LAST_CALL)
         if own.answer_gap is Reason.ANSWER_TRUNCATED:
             reply = self._reply()
             whole = reply.text if reply.gap is None else None
@@ -283,7 +297,7 @@ class _RequestFields:
         for node in (*self.node.ancestors(), *self.nodes):
             raw = node.span.attributes.get(field.trace_key)
             text, gap = field.find(raw) if raw is not None else (None, None)
-            if text is not None:
+            if text:
                 return self._choice(text, gap, node, field)
         return None
 
@@ -294,9 +308,11 @@ class _RequestFields:
             content = node.content()
             text = getattr(content, field.name)
             gap = getattr(content, f"{field.name}_gap")
-            if text is not None:
+            if text:
                 return self._choice(text, gap, node, field)
-            if gap is not None and missing.gap is None:
+            if text == "" and missing.text is None:
+                missing = _FieldChoice("", None, node)
+            if gap is not None and missing == _FieldChoice():
                 missing = _FieldChoice(None, gap, node)
         return missing
 
@@ -321,11 +337,21 @@ class _RequestFields:
         ]
         in_tools = self._in_tools()
         calls = [call for call in calls if id(call) not in in_tools] or calls
+        calls = self._answering(calls)
         if not calls:
             return self._chain_answer()
         copies = _last_copies(calls)
         choice = self._first(copies, _ANSWER)
         return replace(choice, guess=Guess.LAST_CALL) if len(copies) < len(calls) else choice
+
+    def _answering(self, calls: list[SpanNode]) -> list[SpanNode]:
+        """Leave out calls in steps that check an answer, unless there are no others."""
+
+        def checks(call: SpanNode) -> bool:
+            above = takewhile(lambda node: node is not self.node, call.ancestors())
+            return any(_CHECKS.search(node.span.name) for node in (call, *above))
+
+        return [call for call in calls if not checks(call)] or calls
 
     def _in_tools(self) -> set[int]:
         inside: set[int] = set()
@@ -355,7 +381,7 @@ class _RequestFields:
                 if child.role is SpanRole.CHAIN and not child.retrievals and child.end >= last
             ]
             steps.sort(key=lambda step: (step.end, step.start, step.span.span_id), reverse=True)
-        choice = self._first((s for s in steps if s.content().answer is not None), _ANSWER)
+        choice = self._first((s for s in steps if s.content().answer), _ANSWER)
         return replace(choice, guess=Guess.STEP_OUTPUT) if choice.text is not None else choice
 
     def passages(self) -> tuple[list[dict[str, Any]] | None, Reason | None]:
@@ -399,6 +425,20 @@ class _RequestFields:
         }
         return {name: seconds for name, seconds in stages.items() if seconds is not None}
 
+    def choice_guess(self, answer: _FieldChoice) -> Guess | None:
+        """Return the doubt about the first of several replies: the user may have seen another."""
+        if answer.node is None or not answer.text:
+            return None
+        return Guess.FIRST_CHOICE if has_choices(answer.node.span) else None
+
+    def finish_reason(self, answer: _FieldChoice) -> str | None:
+        """Return why the model ended the answer."""
+        nodes = [answer.node] if answer.node else []
+        if not nodes or nodes[0].role is not SpanRole.LLM:
+            nodes = [*_last_copies(self._answering(self.calls)), *nodes]
+        reasons = (finish_reason(node.span) for node in nodes)
+        return next((replace_surrogates(reason) for reason in reasons if reason), None)
+
     def passages_guess(self) -> Guess | None:
         """Return the doubt about the passages: nobody has said that a tool is a retrieval."""
         likely = any(node.tool_use is ToolUse.LIKELY for node in self.retrieved.spans)
@@ -407,9 +447,9 @@ class _RequestFields:
     def model(self, answer: _FieldChoice) -> tuple[str | None, Guess | None]:
         """Return the model of the call that answered; the one asked for may not be it."""
         answering = [answer.node] if answer.node and answer.node.role is SpanRole.LLM else []
-        answering += _last_copies(self.calls)
+        answering += _last_copies(self._answering(self.calls))
         for call in answering:
-            model = first_text(call.span.attributes, _SERVED_MODEL)
+            model = first_text(call.span.attributes, _SERVED_MODEL) or served_model(call.span)
             if model is not None:
                 return replace_surrogates(model), None
         for node in (*answering, *reversed(self.calls), *self.nodes):
@@ -445,11 +485,13 @@ class _RequestFields:
 def _may_be_requested(model: str, node: SpanNode) -> bool:
     """Return whether a model that a span names may be the one asked for, not the one that answered.
 
-    OpenInference has one key for both: it is that of the reply where the request is told apart.
+    OpenInference has one key for both: it is that of the reply where it differs from the request's.
     """
     attributes = node.span.attributes
     if "llm.model_name" in attributes:
-        return '"model":' not in str(attributes.get("llm.invocation_parameters"))
+        asked = parse_nested_json(attributes.get("llm.invocation_parameters"))
+        given = asked.get("model") or asked.get("model_name") if isinstance(asked, dict) else None
+        return given is None or given == model
     return model == attributes.get("gen_ai.request.model")
 
 

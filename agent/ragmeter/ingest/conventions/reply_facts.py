@@ -1,0 +1,164 @@
+"""Read what a model call tells of its reply beside the text: why it ended, and who gave it.
+
+These stand in attributes, in events, or in the body of the reply that an instrumentor has kept.
+Only the call that answered is looked at, so this may open what was opened before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ragmeter.ingest.conventions.streams import read_event_lines
+from ragmeter.ingest.conventions.values import (
+    first_text,
+    parse_nested_json,
+    parse_number,
+    scalar_text,
+)
+from ragmeter.ingest.spans import Span
+from ragmeter.trace import read_finish_reason
+
+# Attributes that hold the body of a reply.
+_BODIES = (
+    "output.value",
+    "gen_ai.output.messages",
+    "gen_ai.completion",
+    "traceloop.entity.output",
+    "mlflow.spanOutputs",
+    "langfuse.observation.output",
+    "ai.response.providerMetadata",
+    "raw_response",
+    "response_data",
+)
+_REASON_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason",
+                "finish_type")  # fmt: skip
+_REASON_ATTRIBUTES = (
+    "gen_ai.response.finish_reasons",
+    "gen_ai.response.finish_reason",
+    "ai.response.finishReason",
+    "llm.finish_reason",
+    "llm.response.finish_reason",
+    "llm.response.stop_reason",
+    "llm.choices.0.completion.finish_reason",
+    "llm.output_messages.0.message.finish_reason",
+    "gen_ai.completion.0.finish_reason",
+    "langfuse.observation.metadata.finish_reason",
+)
+_REPLY_KEYS = ("choices", "candidates", "generations", "usage", "usageMetadata", "object", "raw",
+               "stop_reason", "response_metadata", "llm_output", "message", "output")  # fmt: skip
+_MODEL_KEYS = ("model", "model_name", "modelVersion", "model_version", "model_id")
+_MAX_NAME = 256  # characters of a model's name
+_MAX_NODES = 400  # of a body that are looked at
+_MAX_DEPTH = 7
+
+
+def finish_reason(span: Span) -> str | None:
+    """Return why a model ended its reply: `stop`, `length`, `content_filter`, ... or None."""
+    given: list[Any] = [span.attributes.get(key) for key in _REASON_ATTRIBUTES]
+    for event in span.events:
+        given += (event.attributes.get(key) for key in ("finish_reason", "gen_ai.choice"))
+        body = parse_nested_json(event.attributes.get("gen_ai.event.content"))
+        given.append(body.get("finish_reason") if isinstance(body, dict) else None)
+        messages = parse_nested_json(event.attributes.get("gen_ai.output.messages"))
+        given += _found(messages, _REASON_KEYS)
+    for value in given:
+        opened = parse_nested_json(value)
+        first = opened[0] if isinstance(opened, list) and opened else opened
+        if reason := read_finish_reason(first):
+            return reason
+    found: str | None = None
+    for body in _bodies(span):
+        for node in _objects(body):
+            details = node.get("incomplete_details")
+            if isinstance(details, dict) and (reason := read_finish_reason(details.get("reason"))):
+                return reason
+            for key in _REASON_KEYS:
+                reason = read_finish_reason(node.get(key))
+                # of the chunks of a stream, the last tells
+                found = reason or found
+        if found:
+            return found
+    return None
+
+
+def served_model(span: Span) -> str | None:
+    """Return the model that a reply's body names, which may not be the one that was asked for."""
+    for body in _bodies(span):
+        if not isinstance(body, dict) or not _is_reply(body):
+            continue
+        for node in _objects(body):
+            if model := first_text(node, _MODEL_KEYS):
+                return model[:_MAX_NAME]
+    return None
+
+
+def has_choices(span: Span) -> bool:
+    """Return whether a call was given several replies to choose from."""
+    attributes = span.attributes
+    for key in ("gen_ai.request.choice.count", "llm.n"):
+        if (parse_number(attributes.get(key)) or 0) > 1:
+            return True
+    for key in ("llm.invocation_parameters", "gen_ai.request.parameters"):
+        parameters = parse_nested_json(attributes.get(key))
+        if isinstance(parameters, dict) and (parse_number(parameters.get("n")) or 0) > 1:
+            return True
+    if "gen_ai.completion.1.content" in attributes:
+        return True
+    if "llm.output_messages.1.message.content" in attributes:
+        return True
+    for body in _bodies(span):
+        for node in _objects(body):
+            for key in ("choices", "candidates", "generations"):
+                listed = node.get(key)
+                while isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], list):
+                    listed = listed[0]
+                if isinstance(listed, list) and len(listed) > 1:
+                    return True
+        if isinstance(body, list) and len(body) > 1 and "gen_ai.output.messages" in attributes:
+            roles = [one.get("role") for one in body if isinstance(one, dict)]
+            return roles == ["assistant"] * len(body)
+    return False
+
+
+def _is_reply(body: Mapping[str, Any]) -> bool:
+    """Return whether a body is that of a model's reply: another may name any model."""
+    return any(key in body for key in _REPLY_KEYS)
+
+
+def _bodies(span: Span) -> Iterator[Any]:
+    for key in _BODIES:
+        value = span.attributes.get(key)
+        if not isinstance(value, str):
+            if isinstance(value, dict | list):
+                yield value
+            continue
+        opened = parse_nested_json(value)
+        if isinstance(opened, str):
+            opened = read_event_lines(opened)
+        if isinstance(opened, dict | list):
+            yield opened
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a body, outer ones first; a long list by its first and last items."""
+    level = [value]
+    seen = 0
+    for _ in range(_MAX_DEPTH):
+        below: list[Any] = []
+        for one in level:
+            seen += 1
+            if seen > _MAX_NODES:
+                return
+            if isinstance(one, dict):
+                yield one
+                below += [item for item in one.values() if isinstance(item, dict | list)]
+            elif isinstance(one, list):
+                ends = one if len(one) <= 8 else [*one[:4], *one[-4:]]
+                below += [item for item in ends if isinstance(item, dict | list)]
+        level = below
+
+
+def _found(value: Any, keys: tuple[str, ...]) -> list[str]:
+    texts = (scalar_text(node.get(key)) for node in _objects(value) for key in keys)
+    return [text for text in texts if text]
