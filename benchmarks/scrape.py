@@ -38,7 +38,7 @@ from ragmeter.core.series import split_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
 from ragmeter.parts.questions.catalogue import QUESTIONS, QuestionSpec
-from ragmeter.parts.views import Answer, Level, QuestionAnswers
+from ragmeter.parts.views import Answer, Incident, Level, QuestionAnswers
 from ragmeter.windows.series import Estimate
 from ragmeter.windows.windows import Windows
 from ragmeter_exporters.exposition import MetricFamily
@@ -121,6 +121,9 @@ class BenchReading:
         return ()
 
     def alerts(self) -> Sequence[Alert]:
+        return ()
+
+    def incidents(self) -> Sequence[Incident]:
         return ()
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:

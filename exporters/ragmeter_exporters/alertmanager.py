@@ -1,8 +1,8 @@
-"""Send alerts to the API v2 of Alertmanager and repeat them while they fire.
+"""Send incidents to the API v2 of Alertmanager and repeat them while they are open.
 
-Every firing alert is posted at each transition and every `resend` seconds with an `endsAt` a few
-resends ahead, so that Alertmanager ends it by itself should this process die. A resolved one is
-posted with its end for 15 minutes. No queue is needed: the next round repeats everything.
+Every open incident is posted as an alert when it moves and every `resend` seconds with an `endsAt`
+a few resends ahead, so that Alertmanager ends it by itself should this process die. One that is
+over is posted with its end for 15 minutes. No queue is needed: the next round repeats everything.
 """
 
 from __future__ import annotations
@@ -11,16 +11,23 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 from ragmeter.aggregate.evidence import Results, quote_unsupported
-from ragmeter.alerts.alert import Alert, clean_text
+from ragmeter.alerts.alert import clean_text
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
-from ragmeter.server.client import service_path, trace_path
+from ragmeter.parts.incident_words import (
+    EVERYWHERE,
+    describe_change,
+    describe_since,
+    is_closed,
+)
+from ragmeter.parts.views import Incident
+from ragmeter.server.client import incident_path, trace_path
 
 from ragmeter_exporters.dispatch import (
     DeliveryCount,
@@ -39,6 +46,14 @@ MAX_ANNOTATION = 1_000  # characters
 LINKED_TRACES = 3  # worst traces with a link of their own
 TARGET = "alertmanager"
 
+ALERT_NAME = "RagIncident"
+SEVERITIES = {"page": "critical", "warning": "warning"}
+"""The label `severity`, as is usual at Alertmanager."""
+
+# Labels of a signal that are not of the rule's author.
+_OF_SIGNALS = frozenset(("stage", "quantile", "kind"))
+
+AlertBody = dict[str, Any]
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: the identity of an alert in Alertmanager
 
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9_]")
@@ -48,22 +63,31 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _SentAlert:
-    """An alert as last sent; `ended` is the wall time at which its end was first sent."""
+    """An incident as last sent.
 
-    alert: Alert
+    Args:
+        ended: The wall time at which its end was first sent; None while it is open.
+        goes_on: The incident as it goes on under other labels.
+        quoted: The incident with the words that nothing supports, once they were read.
+    """
+
+    incident: Incident
     ended: float | None = None
+    goes_on: Incident | None = None
+    quoted: Incident | None = None
 
 
 class Alertmanager:
-    """Keeps an Alertmanager informed of the alerts.
+    """Keeps an Alertmanager informed of the incidents.
 
     Each request is counted: (`alertmanager`, sent | refused | retry).
 
     Args:
         url: Base URL of the Alertmanager, with or without the path of the API.
+        incidents: Returns those that are open or lately over.
         clock: Wall time.
         resend: Seconds between rounds.
-        status_url: Base URL of the status page, for `generatorURL`; "" leaves it out.
+        status_url: Base URL of the status page, for links; "" leaves them out.
         read_scores: Returns the scores of a worst trace, by service and id; called in a thread.
 
     Raises:
@@ -74,7 +98,7 @@ class Alertmanager:
         self,
         client: httpx.AsyncClient,
         url: str,
-        alerts: Callable[[], Iterable[Alert]],
+        incidents: Callable[[], Iterable[Incident]],
         *,
         clock: Callable[[], float],
         count: DeliveryCount,
@@ -84,21 +108,21 @@ class Alertmanager:
     ) -> None:
         self._client = client
         self._endpoint = DeliveryEndpoint.parse(_alerts_url(url))
-        self._alerts = alerts
+        self._incidents = incidents
         self._clock = clock
         self._classify = status_classifier(clock)
         self._count = count
         self._resend = resend
         self._status_url = status_url
         self._read_scores = read_scores
-        self._sent_alerts: dict[Labels, _SentAlert] = {}
+        self._sent: dict[Labels, _SentAlert] = {}
         self._wake = asyncio.Event()
         self._stopping = False
 
     def wake(self) -> None:
-        """Send at once: an alert fired or resolved."""
-        # A fast replay may have dropped the resolved alert by the next round.
-        self._update_alerts()
+        """Send at once: an incident moved."""
+        # A fast replay may have dropped one that is over by the next round.
+        self._follow()
         self._wake.set()
 
     async def run(self) -> None:
@@ -119,24 +143,18 @@ class Alertmanager:
                 pass
 
     async def stop(self) -> None:
-        """Let `run` end. Firing alerts are not resolved: another process may take over."""
+        """Let `run` end. Open incidents are not resolved: another process may take over."""
         self._stopping = True
         self._wake.set()
 
     async def send(self) -> bool:
         """Send one round; return False where it should be repeated soon."""
-        self._update_alerts()
+        self._follow()
         await asyncio.to_thread(self._quote_worst_traces)
         now = self._clock()
         bodies = [
-            alert_payload(
-                alert=sent.alert,
-                now=now,
-                ended=sent.ended,
-                resend=self._resend,
-                status_url=self._status_url,
-            )
-            for sent in self._sent_alerts.values()
+            alert_payload(sent, now, self._resend, self._status_url)
+            for sent in self._sent.values()
             if sent.ended is None or now - sent.ended < KEEP_RESOLVED
         ]
         for start in range(0, len(bodies), BATCH):
@@ -157,39 +175,43 @@ class Alertmanager:
 
     def _quote_worst_traces(self) -> None:
         try:
-            for sent in list(self._sent_alerts.values()):
-                if sent.ended is None:
-                    quote_unsupported(sent.alert, self._read_scores)
-        except Exception:  # an alert without quotes is better than none
-            log.exception("cannot read the worst traces of an alert")
+            for sent in list(self._sent.values()):
+                sent.quoted = quote_unsupported(sent.incident, self._read_scores)
+        except Exception:  # an incident without quotes is better than none
+            log.exception("cannot read the worst traces of an incident")
 
-    def _update_alerts(self) -> None:
-        """Follow the state of the engine.
+    def _follow(self) -> None:
+        """Follow the incidents of the agent.
 
-        An alert that was sent as firing and that the engine holds no longer (its labels changed,
-        or a fast replay has forgotten it) ends now: otherwise it would hang until `endsAt`.
+        One that was sent as firing and that is held no longer (a fast replay has forgotten it) ends
+        now: otherwise it would hang until `endsAt`. One that got worse goes on under other labels,
+        and what was sent before says so as it ends.
         """
         now = self._clock()
         current: set[Labels] = set()
-        firing: set[Labels] = set()
-        for alert in self._alerts():
-            if alert.state == "pending" or alert.fired_at is None:
-                continue
-            labels = tuple(sorted(alertmanager_labels(alert).items()))
+        standing: set[Labels] = set()
+        going_on: dict[str, Incident] = {}
+        for incident in self._incidents():
+            labels = tuple(sorted(alertmanager_labels(incident).items()))
             current.add(labels)
-            sent = self._sent_alerts.get(labels)
-            if alert.state == "firing":
-                firing.add(labels)
-                self._sent_alerts[labels] = _SentAlert(alert)
-            elif labels not in firing and (sent is None or sent.ended is None):
-                self._sent_alerts[labels] = _SentAlert(alert, now)
-        for labels, sent in list(self._sent_alerts.items()):
+            sent = self._sent.get(labels)
+            if not is_closed(incident):
+                standing.add(labels)
+                going_on[incident.id] = incident
+                self._sent[labels] = _SentAlert(incident)
+            elif labels not in standing and (sent is None or sent.ended is None):
+                self._sent[labels] = _SentAlert(incident, now)
+        for labels, sent in list(self._sent.items()):
             if labels in current:
                 continue
             if sent.ended is None:
                 sent.ended = now
+                sent.goes_on = going_on.get(sent.incident.id)
             elif now - sent.ended >= KEEP_RESOLVED:
-                del self._sent_alerts[labels]
+                del self._sent[labels]
+            elif sent.goes_on is not None and sent.incident.id not in going_on:
+                # it is over: the message about that is about nothing else
+                del self._sent[labels]
 
 
 def _alerts_url(url: str) -> str:
@@ -201,116 +223,98 @@ def _alerts_url(url: str) -> str:
     return base + mark + query
 
 
-def alertmanager_labels(alert: Alert) -> dict[str, str]:
-    """Return the labels of an alert; those of a rule or segment never replace ragmeter's."""
+def alertmanager_labels(incident: Incident) -> dict[str, str]:
+    """Return the labels of an incident; those of a rule never replace ragmeter's.
+
+    One that got worse is another alert of the same group to Alertmanager, which says nothing of
+    annotations that change.
+    """
     labels = {
-        "alertname": alert.rule,
-        "severity": alert.severity,
-        "service": alert.service,
-        "metric": alert.metric,
-        "scorer": alert.scorer,
-        "window": alert.window,
+        "alertname": ALERT_NAME,
+        "incident": incident.id,
+        "service": incident.service,
+        "question": incident.question,
+        "severity": SEVERITIES[incident.severity],
+        "worsened": "" if incident.worsened_at is None else _iso(incident.worsened_at),
     }
-    extra = dict(alert.labels)
-    tag, _, value = alert.segment.partition("=")
-    if tag:
-        extra[tag] = value
-    for name, text in extra.items():
-        name = _NOT_NAME.sub("_", name)[:MAX_LABEL]
-        if not name or name[0].isdigit():
-            name = f"_{name}"
-        while name in labels:
-            name = f"segment_{name}"
-        labels[name] = text
+    for signal in incident.signals:
+        for name, text in signal.labels.items():
+            name = _NOT_NAME.sub("_", name)[:MAX_LABEL]
+            if not name or name[0].isdigit():
+                name = f"_{name}"
+            if name not in _OF_SIGNALS:
+                labels.setdefault(name, text)
     # Alertmanager drops empty labels; without them here, equal alerts have equal keys.
     return {
         name: text for name, raw in labels.items() if (text := clean_text(raw, MAX_LABEL).strip())
     }
 
 
-def alert_payload(
-    alert: Alert, now: float, ended: float | None, resend: float, status_url: str = ""
-) -> dict[str, Any]:
-    """Build a `postableAlert` at wall time `now`; `ended` is None while the alert fires.
+def alert_payload(sent: _SentAlert, now: float, resend: float, status_url: str = "") -> AlertBody:
+    """Build a `postableAlert` at wall time `now`.
 
     Times are event time where that is possible. Event time may lie ahead of the wall clock
     (skewed senders, replays): Alertmanager takes an end in the future for "still firing" and
     refuses a start after the end, so both are held back to now.
     """
-    start = min(alert.fired_at if alert.fired_at is not None else alert.since, now)
-    if ended is None:
+    incident = sent.incident
+    told = incident.opened_at if incident.worsened_at is None else incident.worsened_at
+    start = min(told, now)
+    if sent.ended is None:
         end = now + ENDS_AFTER * resend
     else:
-        known = alert.resolved_at if alert.resolved_at is not None else ended
+        known = sent.ended if incident.ended_at is None else incident.ended_at
         end = max(min(known, now), start)
     status_url = status_url.rstrip("/")
-    body: dict[str, Any] = {
-        "labels": alertmanager_labels(alert),
-        "annotations": _annotations(alert, status_url),
+    body: AlertBody = {
+        "labels": alertmanager_labels(incident),
+        "annotations": _annotations(sent.quoted or incident, sent.goes_on, status_url),
         "startsAt": _iso(start),
         "endsAt": _iso(end),
     }
     if status_url:
-        body["generatorURL"] = status_url + service_path(alert.service)
+        body["generatorURL"] = status_url + incident_path(incident.service, incident.id)
     return body
 
 
-def _annotations(alert: Alert, status_url: str) -> dict[str, str]:
-    drift = alert.drift or {}
+def _annotations(incident: Incident, goes_on: Incident | None, status_url: str) -> dict[str, str]:
+    told = incident if goes_on is None else goes_on
+    page = status_url and incident.service != PROBE_SERVICE  # a probe has no page
     own = {
-        "summary": alert.summary,
-        "value": _number(alert.value),
-        "ci_lower": _number(alert.lower),
-        "ci_upper": _number(alert.upper),
-        "threshold": f"{alert.statistic} {alert.op} {_number(alert.threshold)}",
-        "samples": str(alert.samples),
-        "effective_samples": _number(alert.effective_samples),
-        "baseline": _number(alert.baseline),
-        "since": _iso(alert.since),
-        "top_segment": alert.top_segment,
-        "segments": alert.top_segment_words,
-        "judge_fingerprint": alert.fingerprint,
-        "reasons": ", ".join(f"{name} {n}" for name, n in (alert.unscored or {}).items()),
-        "worst_traces": _whole_ids(alert.worst),
-        "no_data": "true" if alert.no_data else "",
-        "runbook_url": alert.runbook,
-        "statistic": _number(drift.get("statistic")),
-        "expected_days": _number(drift.get("expected_days")),
-        "since_earliest": _iso(drift.get("since_earliest")),
-        "since_latest": _iso(drift.get("since_latest")),
-        "cause": drift.get("cause", ""),
-        "provisional": "true" if drift.get("provisional") else "",
+        "title": told.title,
+        "summary": told.summary,
+        "since": describe_since(told, None),
+        "where": told.segment or EVERYWHERE,
+        "change": describe_change(told),
+        "advice": told.advice,
+        "state": "goes on" if goes_on is not None else told.state,
+        "runbook_url": told.runbook,
+        "link": status_url + incident_path(told.service, told.id) if page else "",
     }
-    linked = status_url and alert.service != PROBE_SERVICE  # a probe has no page
-    for number, trace_id in enumerate(alert.worst[:LINKED_TRACES], 1):
-        own[f"worst_{number}"] = _whole_ids([trace_id])
-        own[f"worst_{number}_url"] = (
-            _whole_ids([status_url + trace_path(alert.service, trace_id)]) if linked else ""
+    texts = {name: clean_text(text, MAX_ANNOTATION) for name, text in own.items()}
+    texts["detail"] = _whole_texts((clean_text(line) for line in told.detail), "\n")
+    for number, trace_id in enumerate(told.worst[:LINKED_TRACES], 1):
+        texts[f"worst_{number}"] = _whole_texts([trace_id])
+        texts[f"worst_{number}_url"] = (
+            _whole_texts([status_url + trace_path(told.service, trace_id)]) if page else ""
         )
-    # Annotations of the rule never replace ragmeter's.
-    others = {name: text for name, text in alert.annotations.items() if name not in own}
-    return {
-        name: clean_text(text, MAX_ANNOTATION) for name, text in {**own, **others}.items() if text
-    }
+    for signal in told.signals:
+        # Annotations of a rule never replace ragmeter's.
+        for name, text in signal.annotations.items():
+            texts.setdefault(name, clean_text(text, MAX_ANNOTATION))
+    return {name: text for name, text in texts.items() if text}
 
 
-def _whole_ids(trace_ids: Sequence[str]) -> str:
-    """Join as many ids or links as fit: half an id finds no trace."""
-    text = ""
-    for trace_id in trace_ids:
-        longer = f"{text}, {trace_id}" if text else trace_id
+def _whole_texts(texts: Iterable[str], separator: str = ", ") -> str:
+    """Join as many texts as fit: half an id or link finds no trace."""
+    whole = ""
+    for text in texts:
+        longer = f"{whole}{separator}{text}" if whole else text
         if len(longer) > MAX_ANNOTATION:
             break
-        text = longer
-    return text
+        whole = longer
+    return whole
 
 
-def _number(value: float | None) -> str:
-    # what a reader can take in; a count keeps its digits
-    return "" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.6g}"
-
-
-def _iso(timestamp: float | None) -> str:
-    if timestamp is None:
-        return ""
+def _iso(timestamp: float) -> str:
     return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")

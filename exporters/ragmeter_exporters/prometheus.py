@@ -21,6 +21,7 @@ from ragmeter.core.counters import DURATION_EDGES, CounterKey, Exemplar, add_cou
 from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.incident_words import still_open
 from ragmeter.windows.series import Estimate, Quantile
 
 from ragmeter_exporters.exposition import (
@@ -217,15 +218,9 @@ def _requests(snapshot: Snapshot, openmetrics: bool) -> Iterator[str]:
         for item in values
     ]
     yield from _lines(latency, lines, openmetrics)
-    severities = {"critical": "page", "warning": "warning"}
     open_incidents: dict[Labels, float] = {
-        (
-            ("service", alert.service),
-            ("incident", alert.rule),
-            ("severity", severities[alert.severity]),
-        ): 1.0
-        for alert in snapshot.alerts
-        if alert.state == "firing" and not alert.folded_under
+        (("service", one.service), ("incident", one.id), ("severity", one.severity)): 1.0
+        for one in still_open(snapshot.incidents)
     }
     yield from _samples(incident, open_incidents, openmetrics)
 

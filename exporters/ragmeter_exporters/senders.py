@@ -1,8 +1,8 @@
-"""The webhook, and the set of alert senders that the settings configure.
+"""The webhook, and the set of senders that the settings configure.
 
-The webhook posts one JSON document for every alert that fires or resolves. `build_notification`
-makes the outbox item, in the transaction that stores the alert's state; `WebhookSender` delivers it
-through a `Dispatcher`.
+The webhook posts one JSON document when an incident opens, gets worse or is over, and when it can
+no longer be judged. `build_notification` makes the outbox item, in the transaction that stores the
+state of the incident; `WebhookSender` delivers it through a `Dispatcher`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import httpx
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.evidence import Results
-from ragmeter.alerts.alert import Alert, clean_text
+from ragmeter.alerts.alert import clean_text
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.clocks import make_steady_clock
+from ragmeter.parts.incident_words import event_of
+from ragmeter.parts.views import Incident
 from ragmeter.store.rows import OutboxItem
 
 from ragmeter_exporters import dispatch
@@ -30,26 +33,22 @@ MAX_TEXT = 1_000  # characters of a text in the payload
 STOP_SECONDS = 3.0  # what is not delivered by then stays in the outbox
 
 
-def build_notification(alert: Alert, now: float) -> OutboxItem:
-    """Make the outbox item of an alert that fired or resolved, at wall time `now`.
+def build_notification(incident: Incident, now: float) -> OutboxItem:
+    """Make the outbox item of what is to be told of an incident, at wall time `now`.
 
-    Its id is the same however often it is made for the same firing, so a redone step of work
+    Its id is the same however often it is made for the same event, so a redone step of work
     enqueues nothing new, and receivers can tell a repetition.
-
-    Raises:
-        ValueError: The alert is pending.
     """
-    if alert.state == "pending" or alert.fired_at is None:
-        raise ValueError(f"an alert that is {alert.state} is not announced")
+    event, at = event_of(incident)
     # Milliseconds: evaluation steps are seconds, and an id must not depend on float printing.
-    item_id = f"{alert.id}-{math.floor(alert.fired_at * 1000)}-{alert.state}"
+    item_id = f"{incident.id}-{math.floor(at * 1000)}-{event.replace(' ', '-')}"
     body = {
         "version": PAYLOAD_VERSION,
-        "event": alert.state,
+        "event": event,
         "id": item_id,
-        "alert": _clean_texts(alert.to_dict()),
+        "incident": _clean_texts(asdict(incident)),
     }
-    return OutboxItem(item_id, alert.id, json.dumps(body, ensure_ascii=False), now)
+    return OutboxItem(item_id, incident.id, json.dumps(body, ensure_ascii=False), now)
 
 
 def _clean_texts(value: Any) -> Any:
@@ -57,7 +56,7 @@ def _clean_texts(value: Any) -> Any:
         return clean_text(value, MAX_TEXT)
     if isinstance(value, dict):
         return {clean_text(key, MAX_TEXT): _clean_texts(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_clean_texts(item) for item in value]
     return value
 
@@ -100,7 +99,7 @@ class _AlertSource(AgentView, Protocol):
 
 
 class AlertSenders:
-    """The senders of alerts that the settings configure; `clock` gives wall time."""
+    """The senders of incidents that the settings configure; `clock` gives wall time."""
 
     def __init__(self, settings: AlertSettings, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -109,12 +108,12 @@ class AlertSenders:
         self._tasks: list[asyncio.Task[None]] = []
         self._senders: list[dispatch.Dispatcher | Alertmanager] = []
 
-    def notify(self, alert: Alert, now: float) -> Sequence[OutboxItem]:
-        """Make the outbox items of an alert, in the step that commits its state."""
-        return [build_notification(alert, now)] if self._settings.webhook_url else []
+    def notify(self, incident: Incident, now: float) -> Sequence[OutboxItem]:
+        """Make the outbox items of an incident, in the step that commits its state."""
+        return [build_notification(incident, now)] if self._settings.webhook_url else []
 
     def announced(self) -> None:
-        """Wake the senders after alerts have changed durably; called from any thread."""
+        """Wake the senders after incidents have changed durably; called from any thread."""
         if self._loop is not None:
             for sender in self._senders:
                 self._loop.call_soon_threadsafe(sender.wake)
@@ -135,9 +134,9 @@ class AlertSenders:
         def read_scores(service: str, trace_id: str) -> Results:
             return (agent.evidence(service, trace_id) or {}).get("results") or ()
 
-        def alerts() -> Sequence[Alert]:
+        def incidents() -> Sequence[Incident]:
             with agent.lock():
-                return agent.alerts()
+                return agent.incidents()
 
         self._loop = asyncio.get_running_loop()
         for target in ("webhook", "alertmanager"):
@@ -153,7 +152,7 @@ class AlertSenders:
                 Alertmanager(
                     client,
                     settings.alertmanager_url.get_secret_value(),
-                    alerts,
+                    incidents,
                     clock=self._clock,
                     count=count,
                     status_url=settings.page_url.get_secret_value() if settings.page_url else "",

@@ -16,6 +16,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.json_values import finite_values
 from ragmeter.core.series import is_overflow_series, series_labels
+from ragmeter.parts.views import Incident
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -47,6 +48,7 @@ class Snapshot:
     counters: list[tuple[CounterKey, float]]
     exemplars: dict[CounterKey, Exemplar]
     alerts: list[Alert]
+    incidents: list[Incident]
     segments: tuple[str, ...]
     waiting: dict[tuple[str, str], int]
     instruments: list[tuple[tuple[str, str], ...]]
@@ -73,6 +75,7 @@ def take_snapshot(agent: AgentView, *, detail: bool = False) -> Snapshot:
             counters=list(agent.counters.items()),
             exemplars=dict(agent.counters.exemplars),
             alerts=[copy(alert) for alert in agent.alerts()],
+            incidents=list(agent.incidents()),
             segments=tuple(agent.segments),
             waiting=dict(agent.waiting),
             instruments=[tuple(labels.items()) for labels in agent.instruments()],
@@ -170,7 +173,7 @@ def windows_json(agent: AgentView) -> dict[str, Any]:
 
 
 def questions_json(agent: AgentView) -> dict[str, Any]:
-    """Build the eight questions of every service, with where they differ and what changed."""
+    """Build the incidents, and the eight questions of every service with where they differ."""
     view = base_view(agent)
     longest = view.windows[-1]
 
@@ -193,7 +196,7 @@ def questions_json(agent: AgentView) -> dict[str, Any]:
         "services": services,
         "judge": view.judge
         and {**view.judge._asdict(), "usd_per_answer": view.judge.usd_per_answer},
-        "alerts": [finite_values(alert.to_dict()) for alert in view.alerts],
+        "incidents": [finite_values(asdict(incident)) for incident in view.incidents],
     }
 
 

@@ -20,12 +20,14 @@ from ragmeter.server.client import quote_sent, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
 
 from ragmeter_exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
+from ragmeter_exporters.page.incidents import incident_view
 from ragmeter_exporters.page.part_pages import PartPageMaker
 from ragmeter_exporters.page.rendering import (
     csp,
     details_page,
     error_page,
     fleet_page,
+    incident_page,
     runbook_page,
     service_page,
     trace_page,
@@ -47,6 +49,11 @@ RENDERERS = 2
 _NOT_KEPT = (
     "The agent keeps the worst traces of each metric and those that alerts name; the others leave "
     "only their numbers."
+)
+
+_NO_INCIDENT = (
+    "This incident is not held: it has been over for some time. The message about it has its id, "
+    "and the page of its service what there is now."
 )
 
 _NO_SERVICE = "No request of this service is in any window."
@@ -91,6 +98,7 @@ def metrics_app(
             # The default pattern excludes braces, which ids may hold.
             web.get("/service/{service:[^/]+}", handlers.service),
             web.get("/service/{service:[^/]+}/details", handlers.details),
+            web.get("/incident/{service:[^/]+}/{incident:[^/]+}", handlers.incident),
             web.get("/trace", handlers.search),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
             web.get(RUNBOOK_PATH + r"/{name:[A-Za-z-]+}.md", handlers.runbook),
@@ -177,6 +185,16 @@ class _MetricsPortHandlers:
             return None if view is None else details_page(view)
 
         return await self._page(request, HTML, render, _NO_SERVICE)
+
+    async def incident(self, request: web.Request) -> web.Response:
+        service = read_name(request, "service")
+        name = read_name(request, "incident")
+
+        def render() -> str | None:
+            view = incident_view(self._agent, service, name, self._options)
+            return None if view is None else incident_page(view)
+
+        return await self._page(request, HTML, render, _NO_INCIDENT)
 
     async def trace(self, request: web.Request) -> web.Response:
         service = read_name(request, "service")

@@ -42,7 +42,7 @@ def chosen(backend: Backend, prefix: str) -> dict[str, float]:
 def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build: Build) -> None:
     backend = build()
     backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(1500)])
-    (firing,) = backend.sent()  # `resolved` waits behind it
+    (firing,) = backend.sent()  # its end waits behind it
     backend.view.outbox.retry(firing.id, START + 10**7)
     assert backend.sent() == []
     backend.restart()
@@ -50,7 +50,7 @@ def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build:
     backend.view.outbox.done(firing.id)
     backend.restart()
     (resolved,) = backend.sent()
-    assert (resolved.key, resolved.id) == (firing.key, firing.id.replace("firing", "resolved"))
+    assert (resolved.key, resolved.id) == (firing.key, firing.id.replace("open", "over"))
     backend.view.outbox.done(resolved.id)
     backend.restart()
     assert backend.sent() == []
@@ -168,4 +168,5 @@ def test_an_alert_says_which_words_nothing_supports(build: Build) -> None:
         answer = "The router costs 99 dollars and sings."
         backend.feed([trace_line(n + start, answer=answer) for n in range(8)])
     (reported,) = {item.body for item in backend.sent()}
-    assert json.loads(reported)["unsupported_1"] == "'The router costs 99 dollars and sings.'"
+    words = "Unsupported: 'The router costs 99 dollars and sings.'"
+    assert any(line.startswith(words) for line in json.loads(reported))

@@ -14,6 +14,7 @@ from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.parts.incidents.engine import AlertEngine
+from ragmeter.parts.views import Incident
 from ragmeter.scoring.scorer import Scorer
 
 from tests.parts.drift.running import drift_of
@@ -86,7 +87,7 @@ def story(alerts: list[Alert]) -> list[dict[str, Any]]:
 
 def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
     one, moved = aggregator(), list[Alert]()
-    notified: list[Alert] = []
+    notified: list[Incident] = []
     for block in blocks:
         for trace in block:
             now = one.windows.now
@@ -100,7 +101,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
         notified += one.take_notifications()
     held = [alert for alert in one.parts.alerts() if alert.state != "resolved"]
     monitor = state_of(drift_of(one).monitor)
-    return story(moved), story(notified), story(held), monitor, sorted(one.counters.items())
+    return story(moved), notified, story(held), monitor, sorted(one.counters.items())
 
 
 @pytest.mark.parametrize("gap", [100, 1_300, 4_000, 30_000, 100_000])

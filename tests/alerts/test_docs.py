@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -20,9 +22,8 @@ from ragmeter.alerts.rules import (
     parse_rules,
 )
 from ragmeter.core.score import Score, ScoreState
+from ragmeter.parts.views import Incident, IncidentKind
 from ragmeter.windows.failures import FAILURE_REASONS, TRACE_REASONS, failure_reason
-
-from tests.exporters.alerts import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
 
@@ -102,5 +103,8 @@ def test_examples_are_valid_rules(text: str) -> None:
 def test_the_webhook_example_has_the_fields_that_are_sent() -> None:
     (text,) = re.findall(r"```json\n(.*?)```", section("Webhook"), re.S)
     body = json.loads(text)
-    assert set(body["alert"]) == set(make().to_dict())
-    assert isinstance(Alert.from_dict(body["alert"]), Alert)
+    assert set(body["incident"]) == {field.name for field in fields(Incident)}
+    signals = {field.name for field in fields(Alert)}
+    assert all(set(one) <= signals for one in body["incident"]["signals"])
+    for kind in get_args(IncidentKind):
+        assert f"`{kind}`" in section("Webhook")

@@ -229,7 +229,7 @@ def test_a_port_in_use_is_named_with_its_setting(name: str, other: str, tmp_path
         taken.listen()
         port = str(taken.getsockname()[1])
         variable = f"RAGMETER_HTTP__{name}_PORT"
-        environment = {variable: port, f"RAGMETER_HTTP__{other}_PORT": "0"}
+        environment: dict[str, Any] = {variable: port, f"RAGMETER_HTTP__{other}_PORT": "0"}
         done = ragmeter("run", cwd=tmp_path, **environment)
     assert done.returncode == 1
     assert (

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 
-from ragmeter.alerts.alert import Alert
 from ragmeter.cli.question_table import WIDTH, fleet_table, service_lines
-from ragmeter.parts.views import Answer, Level, Movement
+from ragmeter.parts.views import Answer, Incident, Level, Movement
 from rich.console import Console, RenderableType
 
-from tests.exporters.fakes import alert
+from tests.exporters.incidents import opened, over, refused
 
 HOSTILE = "[/foo] [red]x[/] \x1b]0;y"
 NAMES = ("works", "fast", "answered", "grounded", "retrieved", "cited", "complete", "cost")
@@ -58,30 +57,45 @@ def answers() -> list[Answer]:
     return made
 
 
-def lines(shown: list[Answer], alerts: list[Alert], question: str = "Why?") -> str:
+def lines(shown: list[Answer], incidents: list[Incident]) -> str:
     return printed(
         service_lines(
             name="help-desk",
             requests="284 requests in the last 24h",
             answers=shown,
-            alerts=alerts,
-            now=1_790_000_000.0,
-            question_of=lambda service, trace_id: question,
+            incidents=incidents,
+            now=4480.0,
         )
     )
 
 
 def test_a_service_fits_into_a_terminal_of_100_columns_and_30_lines() -> None:
-    alerts = [
-        alert(id=str(n), rule="R" * 80, service="help-desk", summary="word " * 90, worst=["x"])
+    incidents = [
+        refused(
+            id=f"{n:016x}",
+            service="help-desk",
+            title="title " * 90,
+            summary="word " * 90,
+            worst_questions=(("what " * 100, 3),),
+        )
         for n in range(12)
     ]
-    text = lines(answers(), alerts, "what " * 100)
+    text = lines(answers(), incidents)
     assert max(map(len, text.splitlines())) <= WIDTH
     assert len(text.splitlines()) <= 30
     for name in NAMES:
         assert f"\n {name} " in text
     assert "and 7 more on the page" in text
+
+
+def test_an_incident_says_what_is_wrong_since_when_and_with_which_change() -> None:
+    text = lines(answers(), [opened(), refused(state="no traffic"), over()])
+    assert "■ PAGE 20 % of requests fail\n" in text
+    assert "       Errors 20 % (15 to 26), usual 0.4 %, since 00:14 UTC." in text
+    assert "       since 00:14 UTC (60 min); worst: 10× “How do I reset it?”; incident 0123" in text
+    assert "▲ WARN prompt v13 refuses 37 % of questions (no traffic)" in text
+    assert "since 00:14 UTC (60 min); prompt_version v13 at 00:14 UTC; incident fedc" in text
+    assert "work again" not in text
 
 
 def test_every_row_has_number_interval_usual_change_and_source() -> None:
@@ -109,8 +123,8 @@ def test_a_calm_service_is_called_ok() -> None:
 
 
 def test_names_and_texts_of_traces_are_no_markup_and_steer_nothing() -> None:
-    firing = alert(rule="R", service="help-desk", summary=HOSTILE, worst=["x"])
-    text = lines(answers(), [firing], HOSTILE)
+    incident = opened(title=HOSTILE, summary="", worst_questions=((HOSTILE, 1),))
+    text = lines(answers(), [incident])
     assert text.count("[red]x[/]") == 2
     assert "\x1b" not in text
     fleet = printed([fleet_table({HOSTILE: answers(), "other": answers()}, [])])
@@ -119,8 +133,8 @@ def test_names_and_texts_of_traces_are_no_markup_and_steer_nothing() -> None:
 
 
 def test_of_several_services_the_one_that_pages_comes_first() -> None:
-    firing = alert(service="b", severity="critical")
-    text = printed([fleet_table({"a": answers(), "b": answers()}, [firing])])
+    page = opened(service="b")
+    text = printed([fleet_table({"a": answers(), "b": answers()}, [page])])
     rows = [row for row in text.splitlines() if row.startswith((" a ", " b "))]
     assert [row[1] for row in rows] == ["b", "a"]
     assert max(map(len, text.splitlines())) <= WIDTH
@@ -132,9 +146,8 @@ def test_what_the_judge_adds_stands_beside_the_cost() -> None:
             name="bot",
             requests="9 requests",
             answers=answers(),
-            alerts=[],
+            incidents=[],
             now=None,
-            question_of=lambda service, trace_id: "",
             judge_usd=0.0004,
         )
     )

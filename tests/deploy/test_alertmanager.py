@@ -1,8 +1,7 @@
-"""One cause, one page, by the shipped settings of a real Alertmanager: what its receiver is sent.
+"""One incident, one message, by the shipped settings of a real Alertmanager: what is sent on.
 
-Three causes at once, with the alerts that the agent and a real Prometheus (burn rates) had on them
-in a staged incident of 25 minutes (errors, latency, answers to other questions). A minute is a
-second here. The agent's alerts go through its own folding, too, on the clock of the events.
+Three causes at once: the incidents that the agent makes of them, and what a real Prometheus (burn
+rates) had on them in a staged outage of 25 minutes. A minute is a second here.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from ragmeter.alerts.alert import Alert
-from ragmeter.parts.incidents.engine import AlertEngine
+from ragmeter.parts.views import Incident
 from ragmeter_exporters.alertmanager import Alertmanager
 
-from tests.exporters.alerts import drifted, make, slow
+from tests.exporters.incidents import opened, refused
 from tests.exporters.real_alertmanager import alertmanager
 from tests.exporters.stub import serve
 from tests.real import require
@@ -33,19 +32,14 @@ FACTOR = 60.0
 WARNS: dict[str, Any] = {"severity": "warning"}
 
 
-# minute at which each alert of the agent fires
+# minute at which each incident opens
 STAGED = [
-    (3.4, make(service="checkout")),
-    (5.7, make(rule="RagErrorsElevated", service="checkout", window="1h", **WARNS)),
-    (5.7, slow(service="search")),
-    (5.9, make(rule="RagGroundingCollapsed", metric="grounding", service="support")),
-    (7.9, drifted(metric="error", service="checkout")),
-    (8.9, drifted(metric="latency", service="search")),
-    (10.7, slow(rule="RagLatencyElevated", service="search", window="1h", **WARNS)),
-    (12.9, drifted(service="support", labels={"kind": "distribution"}, id="shares")),
-    (15.9, drifted(service="support")),
+    (3.4, opened(service="checkout", id="1" * 16)),
+    (5.7, opened(service="search", id="2" * 16, question="fast", kind="slow")),
+    (5.9, opened(service="support", id="3" * 16, question="grounded", kind="ungrounded")),
+    (7.9, refused(service="support", id="4" * 16)),  # a cause of its own, though a warning
 ]
-# and each of Prometheus, with its objective
+# and each alert of Prometheus, with its objective
 BURNING = [
     (1.6, "Ticket", "availability", "checkout"),
     (1.6, "Ticket", "latency", "search"),
@@ -58,8 +52,8 @@ SERVICES = {"checkout", "search", "support"}
 MANY = ("bot", "search", "shop", "help", "wiki", "desk")
 
 
-Step = tuple[float, Alert | dict[str, str]]
-"""The minute of an alert of the agent, or of the labels of one that Prometheus sends."""
+Step = tuple[float, Incident | dict[str, str]]
+"""The minute of an incident of the agent, or of the labels of an alert that Prometheus sends."""
 
 
 def notifications(folder: Path, steps: Sequence[Step], minutes: float) -> tuple[list[Any], int]:
@@ -68,22 +62,22 @@ def notifications(folder: Path, steps: Sequence[Step], minutes: float) -> tuple[
     own = compressed_routes(SETTINGS.read_text("utf-8"), FACTOR)
 
     async def scenario() -> tuple[list[Any], int]:
-        firing: list[Alert] = []
+        standing: list[Incident] = []
         async with (
             httpx.AsyncClient() as client,
             serve() as pager,
             alertmanager(binary, folder, pager.url, own) as url,
         ):
             sender = Alertmanager(
-                client, url, lambda: firing, clock=time.time, count=lambda *_: None, resend=1.0
+                client, url, lambda: standing, clock=time.time, count=lambda *_: None, resend=1.0
             )
             running = asyncio.create_task(sender.run())
             begin = time.monotonic()
             for minute, alert in sorted(steps, key=lambda step: step[0]):
                 await asyncio.sleep(max(0.0, begin + minute * 60 / FACTOR - time.monotonic()))
-                if isinstance(alert, Alert):
-                    alert.since = alert.fired_at = time.time()
-                    firing.append(alert)
+                if isinstance(alert, Incident):
+                    now = time.time()
+                    standing.append(replace(alert, since=now, opened_at=now))
                     sender.wake()
                 else:
                     await client.post(f"{url}/api/v2/alerts", json=[{"labels": alert}])
@@ -101,7 +95,7 @@ def notifications(folder: Path, steps: Sequence[Step], minutes: float) -> tuple[
 
 
 @pytest.mark.real
-def test_three_causes_are_at_most_four_notifications(tmp_path: Path) -> None:
+def test_each_incident_is_one_message_and_mutes_what_it_costs(tmp_path: Path) -> None:
     steps: list[Step] = [*STAGED]
     for minute, speed, slo, service in BURNING:
         severity = "warning" if speed == "Ticket" else "critical"
@@ -109,31 +103,24 @@ def test_three_causes_are_at_most_four_notifications(tmp_path: Path) -> None:
         steps.append((minute, {**names, "severity": severity, "job": "ragmeter"}))
     listed, held = notifications(tmp_path, steps, 25)
     assert {group["service"] for group, _ in listed} == SERVICES
-    assert len(listed) <= 4, listed
+    of_agent = [names for _, names in listed if names == ["RagIncident"]]
+    assert len(of_agent) == len(STAGED)
+    # a burn rate that was there before the page of its service
+    assert len(listed) <= len(STAGED) + 1, listed
     # nothing is lost: what is muted is held
     assert held == len(STAGED) + len(BURNING)
 
 
 @pytest.mark.real
-def test_a_judge_that_is_down_is_one_story_however_many_services_it_judges(tmp_path: Path) -> None:
-    """Each service and metric has an alert of the agent; Prometheus has those on the judge."""
+def test_a_judge_that_is_down_is_one_story(tmp_path: Path) -> None:
     own = {"job": "ragmeter", "instance": "a:9464", "severity": "warning"}
     steps: list[Step] = [
         (6.0, {"alertname": "RagmeterJudgeFailing", "judge": "judge", **own}),
         (12.5, {"alertname": "RagmeterJudgeDown", "judge": "judge", **own}),
     ]
-    for number, metric in enumerate(("relevance", "answered", "faithfulness", "nugget_all")):
-        for service in MANY:
-            one = make(rule="RagUnscoredHigh", metric=metric, scorer="judge", service=service)
-            one.id = f"{metric} {service}"
-            steps.append((13.0 + number / 4, one))
     listed, held = notifications(tmp_path, steps, 30)
-    assert len(listed) <= 3, listed
-    assert Counter(listed[-1][1]) == {
-        "RagUnscoredHigh": 24,
-        "RagmeterJudgeDown": 1,
-        "RagmeterJudgeFailing": 1,
-    }
+    assert len(listed) <= 2, listed
+    assert Counter(listed[-1][1]) == {"RagmeterJudgeDown": 1, "RagmeterJudgeFailing": 1}
     assert held == len(steps)
 
 
@@ -158,21 +145,3 @@ def test_an_agent_that_stands_still_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     listed, _ = notifications(tmp_path / "other", steps, 25)
     assert sorted(listed[-1][1]) == ["RagmeterNotReady", "RagmeterStalled"]
-
-
-def test_the_agents_own_webhook_folds_the_same() -> None:
-    engine, notified = AlertEngine([]), list[Alert]()
-    held: list[Alert] = []
-    waiting = [(minute * 60, alert.copy()) for minute, alert in STAGED]
-    for step in range(0, 25 * 60, 15):
-        while waiting and waiting[0][0] <= step:
-            held.append(waiting.pop(0)[1])
-            held[-1].fired_at = float(step)
-        notified += engine._folder.update([alert.copy() for alert in held], float(step))
-    assert [(alert.rule, alert.service) for alert in notified] == [
-        ("RagErrorsHigh", "checkout"),
-        ("RagLatencyHigh", "search"),
-        ("RagGroundingCollapsed", "support"),
-    ]
-    folded = [alert.id for alert in held if engine._folder.find_leader(alert.id)]
-    assert len(folded) == len(STAGED) - 3

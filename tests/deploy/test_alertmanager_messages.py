@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from ragmeter.alerts.alert import Alert
+from ragmeter.parts.views import Change, Incident
 from ragmeter_exporters.alertmanager import Alertmanager
 
 from tests.deploy.receivers import mail_parts, mailbox, receiver_settings
-from tests.exporters.alerts import drifted, make
+from tests.exporters.incidents import opened
 from tests.exporters.real_alertmanager import alertmanager
 from tests.exporters.stub import Stub, serve
 from tests.real import require
@@ -27,74 +27,80 @@ PAGE = "https://rag.example:9464"
 HOSTILE = "<!channel> & <script>alert(1)</script>"
 
 
-@pytest.mark.real
-def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
+def failing(**changes: Any) -> Incident:
+    """Nothing relevant is found since a rebuild of the index, in hostile words."""
+    fields: dict[str, Any] = {
+        "service": "support", "question": "retrieved", "kind": "wrong_passages",
+        "opened_at": time.time(),
+        "title": "support: retrieval finds nothing relevant",
+        "summary": f"Relevant passages 88 % -> 18 %, since 02:35 UTC. All requests. {HOSTILE}",
+        "change": Change(9_300.0, "index_version", HOSTILE),
+        "detail": (f"Asked most: {HOSTILE}", "It ends when 80 % are found for 15 min."),
+        "advice": "Roll the index back.",
+        "worst": ("t-1", HOSTILE, "t-2", "t-4"),
+        "runbook": f"{PAGE}/runbooks/retrieval.md",
+    }  # fmt: skip
+    return opened(**{**fields, **changes})
+
+
+def messages_of(folder: Path, *rounds: list[Incident]) -> list[tuple[dict[str, Any], bytes]]:
+    """What each receiver got, by its name, and the e-mail, after each round of incidents."""
     binary = require("alertmanager", "prometheus-alertmanager")
-    fell = drifted(
-        service="support",
-        severity="critical",
-        summary=f"support: grounding went from 0.8 to 0.6 {HOSTILE} (95 % interval and more)",
-        top_segment_words=f"model={HOSTILE} changed more than the others",
-        worst=["t-1", HOSTILE, "t-2", "t-4"],
-        runbook=f"{PAGE}/runbooks/drift.md",
-    )
-    failing = make(service="support", worst=[], value=None, lower=None)
-    spans = [{"text": f"refunded within an hour {HOSTILE}"}, {"text": "by cheque"}]
 
-    def scores(service: str, trace_id: str) -> list[dict[str, Any]]:
-        detail = {"unsupported_spans": spans} if trace_id == "t-1" else None
-        return [{"metric": "grounding", "scorer": "mini", "detail": detail}]
-
-    def both_now() -> list[Alert]:
-        # Alertmanager sends one that fired longer ago than it waits for others at once, by itself.
-        now = time.time()
-        return [replace(alert, fired_at=now) for alert in (fell, failing)]
-
-    async def scenario() -> tuple[Stub, list[bytes]]:
-        async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, messages):
-            own = receiver_settings(tmp_path, stub, host)
-            async with alertmanager(binary, tmp_path, own=own, filled=True) as url:
+    async def scenario() -> list[tuple[dict[str, Any], bytes]]:
+        told = []
+        async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, mails):
+            own = receiver_settings(folder, stub, host)
+            async with alertmanager(binary, folder, own=own, filled=True) as url:
+                held: list[Incident] = []
                 sender = Alertmanager(
                     client,
                     url,
-                    both_now,
+                    lambda: held,
                     clock=time.time,
                     count=lambda *_: None,
                     status_url=PAGE,
-                    read_scores=scores,
                 )
-                assert await sender.send()
-                end = time.monotonic() + PATIENCE
-                while not (messages and len(set(stub.paths)) >= 3):
-                    assert time.monotonic() < end, (stub.paths, messages)
-                    await asyncio.sleep(0.05)
-        return stub, messages
+                for incidents in rounds:
+                    before, letters = len(stub.paths), len(mails)
+                    held[:] = incidents
+                    assert await sender.send()
+                    end = time.monotonic() + PATIENCE
+                    while not (len(mails) > letters and len(set(stub.paths[before:])) >= 3):
+                        assert time.monotonic() < end, (stub.paths, mails)
+                        await asyncio.sleep(0.05)
+                    pairs = zip(stub.paths[before:], stub.bodies[before:], strict=True)
+                    told.append(({path.split("/")[1]: body for path, body in pairs}, mails[-1]))
+        return told
 
-    stub, messages = asyncio.run(scenario())
-    sent = {path.split("/")[1]: body for path, body in zip(stub.paths, stub.bodies, strict=True)}
-    title = "[CRITICAL] support: 2 alerts: RagErrorsHigh, RagDrift"
+    return asyncio.run(scenario())
+
+
+@pytest.mark.real
+def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
+    ((sent, letter),) = messages_of(tmp_path, [failing()])
+    title = "[PAGE] support: retrieval finds nothing relevant"
     story = [
-        "support: grounding went from 0.8 to 0.6",
-        "0.8 → 0.6 (95 % interval 0.55 to 0.65, 240 samples)",
-        "1970-01-01 00:11 UTC (95 % sure: 1970-01-01 00:10 UTC to 1970-01-01 00:12 UTC)",
-        "changed more than the others",
-        "false alarm at most every 35 days (less than two weeks of history)",
-        "unsupported",
-        "refunded within an hour",
-        "by cheque",
+        "Relevant passages 88 % -> 18 %, since 02:35 UTC. All requests.",
+        "index_version",
+        "at 02:35 UTC",
+        "Asked most:",
+        "It ends when 80 % are found for 15 min.",
+        "Roll the index back.",
     ]
     hostile = quote(HOSTILE, safe="")
+    page = f"{PAGE}/incident/support/0123456789abcdef"
 
     slack = sent["slack"]["attachments"][0]
     assert (slack["title"], slack["color"]) == (title, "danger")
-    assert slack["title_link"] == f"{PAGE}/service/support"
-    assert [part for part in story if part not in slack["text"]] == []
-    assert f"<{PAGE}/trace/support/t-1|t-1>: unsupported 'refunded" in slack["text"]
+    assert slack["title_link"] == page
+    read = html.unescape(slack["text"])
+    assert [part for part in story if part not in read] == []
+    assert f"<{PAGE}/trace/support/t-1|t-1>" in slack["text"]
     assert f"<{PAGE}/trace/support/{hostile}|&lt;!channel&gt; &amp;" in slack["text"]
-    assert f"<{PAGE}/trace/support/t-2|t-2>" in slack["text"]
     assert "t-4" not in slack["text"]
-    assert f"<{PAGE}/service/support|Status page>" in slack["text"]
-    assert f"<{PAGE}/runbooks/drift.md|Runbook>" in slack["text"]
+    assert f"<{page}|Why>" in slack["text"]
+    assert f"<{PAGE}/runbooks/retrieval.md|Runbook>" in slack["text"]
     silence = r"<http://\S+/#/silences/new\?filter=%7B\S*service%3D%22support%22\S*%7D\|Silence>"
     assert re.search(silence, slack["text"])
     assert "<!channel>" not in slack["text"]
@@ -103,29 +109,56 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
     assert (pager["summary"], pager["severity"]) == (title, "critical")
     text = pager["custom_details"]["story"]
     assert [part for part in story if part not in text] == []
-    assert f"Worst trace: {PAGE}/trace/support/t-1\n  unsupported: 'refunded" in text
     links = {link["text"]: link["href"] for link in sent["pagerduty"]["links"]}
     assert links.pop("Silence").endswith("%22%7D")
     assert links == {
-        "Worst trace": f"{PAGE}/trace/support/t-1",
-        "Second worst trace": f"{PAGE}/trace/support/{hostile}",
-        "Third worst trace": f"{PAGE}/trace/support/t-2",
-        "Runbook": f"{PAGE}/runbooks/drift.md",
+        "Worst request": f"{PAGE}/trace/support/t-1",
+        "Second worst request": f"{PAGE}/trace/support/{hostile}",
+        "Third worst request": f"{PAGE}/trace/support/t-2",
+        "Runbook": f"{PAGE}/runbooks/retrieval.md",
     }
 
     assert sent["opsgenie"]["priority"] == "P1"
     assert sent["opsgenie"]["message"] == title
     assert sent["opsgenie"]["description"] == text
 
-    mail = mail_parts(messages[0])
+    mail = mail_parts(letter)
     assert mail["subject"] == title
     read = html.unescape(re.sub("<[^>]*>", "", mail["text/html"]))
     assert [part for part in story if part not in read] == []
     assert "<script>" not in mail["text/html"]
-    for path in ("service/support", "trace/support/t-1", f"trace/support/{hostile}"):
-        assert f'href="{PAGE}/{path}"' in mail["text/html"]
-    assert f'href="{PAGE}/runbooks/drift.md"' in mail["text/html"]
-    assert "bot: too many errors" in mail["text/plain"]
+    for link in (page, f"{PAGE}/trace/support/t-1", f"{PAGE}/trace/support/{hostile}"):
+        assert f'href="{link}"' in mail["text/html"]
+    assert f'href="{PAGE}/runbooks/retrieval.md"' in mail["text/html"]
+    assert "Roll the index back." in mail["text/plain"]
+
+
+@pytest.mark.real
+def test_what_gets_worse_and_what_is_over_is_a_message_of_the_same_group(tmp_path: Path) -> None:
+    begin = time.time() - 100
+    mild = failing(severity="warning", opened_at=begin)
+    worse = failing(opened_at=begin, worsened_at=begin + 60, title="support: nothing is found")
+    over = replace(
+        worse,
+        state="over",
+        ended_at=time.time(),
+        title="support: retrieval finds what it should again",
+        summary="Relevant passages 87 %, as usual; it lasted 41 min.",
+        advice="",
+    )
+    told = messages_of(tmp_path, [mild], [worse], [over])
+    titles = [sent["slack"]["attachments"][0]["title"] for sent, _ in told]
+    assert titles == [
+        "[WARNING] support: retrieval finds nothing relevant",
+        "[PAGE] support: nothing is found",
+        "[OVER] support: retrieval finds what it should again",
+    ]
+    last = told[-1][0]["slack"]["attachments"][0]
+    assert last["color"] == "good"
+    assert last["text"].startswith("Relevant passages 87 %, as usual; it lasted 41 min.")
+    assert mail_parts(told[-1][1])["subject"] == titles[-1]
+    keys = {sent["pagerduty"]["dedup_key"] for sent, _ in told}
+    assert len(keys) == 1
 
 
 @pytest.mark.real

@@ -26,6 +26,7 @@ from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.parts.contract import Arrival
 from ragmeter.parts.incidents.engine import AlertEngine
+from ragmeter.parts.views import Incident
 from ragmeter.store.rows import OutboxItem, SourceProgress
 from ragmeter.store.sqlite import SqliteStore
 
@@ -70,7 +71,7 @@ def running(
     live: bool = False,
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
-    notify: Callable[[Alert, float], list[OutboxItem]] = lambda alert, now: [],
+    notify: Callable[[Incident, float], list[OutboxItem]] = lambda incident, now: [],
     rules: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Iterator[EmbeddedAgent]:
@@ -192,9 +193,9 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
 def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> None:
     notified: list[tuple[str, str]] = []
 
-    def notify(alert: Alert, now: float) -> list[OutboxItem]:
-        notified.append((alert.rule, alert.state))
-        return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, "{}", now)]
+    def notify(incident: Incident, now: float) -> list[OutboxItem]:
+        notified.append((incident.kind, incident.state))
+        return [OutboxItem(f"{incident.id}-{incident.state}", incident.id, "{}", now)]
 
     bad = [good(n, timestamp=START + n, status="error") for n in range(200)]
     fine = [good(n, timestamp=START + n) for n in range(200, 1500)]
@@ -204,11 +205,11 @@ def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> Non
         with running(tmp_path, rules=ERRORS, notify=notify) as started:
             feed(started, step)
             firing.append([alert.state for alert in started.alerts()])
-    assert notified == [("Errors", "firing"), ("Errors", "resolved")]
+    assert notified == [("errors", "open"), ("errors", "over")]
     assert firing[1] == firing[2] == ["firing"]
     with running(tmp_path) as started:
         due = started.outbox.due(time.time() + 1, 10)
-        assert [item.id.split("-")[1] for item in due] == ["firing"]  # resolved waits behind it
+        assert [item.id.split("-")[1] for item in due] == ["open"]  # its end waits behind it
 
 
 def test_an_alert_names_traces_that_can_be_opened(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.outputs import AgentOutputs
-from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
@@ -25,6 +24,7 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.tier_draws import TierDraws
+from ragmeter.parts.views import Incident
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.scoring.scorer import CheapScores
 from ragmeter.scoring.slow_tiers import SlowTiers
@@ -460,10 +460,10 @@ def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, cont
         "window": "5m",
         "for": "1m",
     }
-    notified: list[Alert] = []
+    notified: list[Incident] = []
 
-    def notify(alert: Alert, now: float) -> list[OutboxItem]:
-        notified.append(alert)
+    def notify(incident: Incident, now: float) -> list[OutboxItem]:
+        notified.append(incident)
         return []
 
     tree = {
@@ -486,11 +486,10 @@ def test_an_alert_on_grounding_quotes_what_nothing_supports(tmp_path: Path, cont
             started.wait_idle()
     finally:
         stop_agent(started, 2)
-    summary = notified[0].summary
+    detail = "; ".join(notified[0].detail)
     if content == "none":
-        assert "unsupported" not in summary
+        assert "Unsupported" not in detail
     else:
-        assert "; unsupported: 'the login page', 'xxx" in summary
-        assert "third" not in summary  # two of a trace
-        assert len(summary) < 600
-        assert notified[0].annotations["unsupported"].startswith("'the login page', '")
+        assert "Unsupported: 'the login page', 'xxx" in detail
+        assert "third" not in detail  # two of a trace
+        assert len(detail) < 600

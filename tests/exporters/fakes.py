@@ -18,7 +18,7 @@ from ragmeter.core.dedupe import dedupe_gauges
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, PartPage, Parts, part_pages, part_routes
 from ragmeter.parts.contract import PageHome, Part, PartHome
-from ragmeter.parts.views import QuestionAnswers
+from ragmeter.parts.views import Incident, QuestionAnswers
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 from ragmeter.windows.worst import RankedTrace
@@ -26,6 +26,7 @@ from ragmeter_exporters.families import part_families
 from ragmeter_exporters.web import metrics_app
 
 from tests.exporters.asked import AT, asked
+from tests.exporters.incidents import opened
 
 NOW = AT
 NAMES = ("5m", "1h", "24h")
@@ -126,6 +127,7 @@ class FakeAgent:
     counters: Counters = field(default_factory=Counters)
     segments: Sequence[str] = ()
     alert_list: list[Alert] = field(default_factory=list)
+    incident_list: list[Incident] = field(default_factory=list)
     documents: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     state: AgentHealth = field(default_factory=AgentHealth)
     waiting_results: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -176,6 +178,10 @@ class FakeAgent:
         assert self.mutex.locked()
         return self.alert_list
 
+    def incidents(self) -> Sequence[Incident]:
+        assert self.mutex.locked()
+        return self.incident_list
+
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         assert not self.mutex.locked(), "reading a kept trace must not keep the writer waiting"
         return self.documents.get((service, trace_id))
@@ -206,6 +212,16 @@ def alert(**changes: Any) -> Alert:
         worst=["t-1"], op="<",
     )  # fmt: skip
     return replace(base, **changes)
+
+
+def incident(**changes: Any) -> Incident:
+    fields: dict[str, Any] = {
+        "id": "0a1b2c3d4e5f6071", "since": NOW - 900, "since_lower": NOW - 960,
+        "since_upper": NOW - 840, "opened_at": NOW - 600, "updated_at": NOW, "worst": ("t-1",),
+        "question": "grounded", "kind": "ungrounded", "title": "bot: answers are less grounded",
+        "summary": "Grounded 84 % -> 42 % (38 to 46), since 11:45 UTC.", "signals": (alert(),),
+    }  # fmt: skip
+    return opened(**{**fields, **changes})
 
 
 def trace(**changes: Any) -> dict[str, Any]:
@@ -254,6 +270,7 @@ def everything() -> FakeAgent:
     agent.fake.bad[("bot", "grounding", "builtin")] = [RankedTrace("t-1", 0.31, NOW - 60)]
     agent.documents[("bot", "t-1")] = {"trace": trace(), "results": results()}
     agent.alert_list.append(alert())
+    agent.incident_list.append(incident())
     agent.state = AgentHealth(
         oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, pending={"judge": 3}
     )

@@ -12,11 +12,16 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import web
-from ragmeter.alerts.alert import Alert
-from ragmeter.server.client import service_path
-from ragmeter_exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
+from ragmeter.parts.views import Incident
+from ragmeter_exporters.alertmanager import (
+    Alertmanager,
+    _SentAlert,
+    alert_payload,
+    alertmanager_labels,
+)
 
-from tests.exporters.alerts import absent, drifted, make, unscored
+from tests.exporters.alerts import make
+from tests.exporters.incidents import RUNBOOK, opened, over, refused
 from tests.exporters.stub import Stub, serve
 from tests.waiting import PATIENCE, until_async
 
@@ -27,93 +32,75 @@ def seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_labels_name_the_series() -> None:
-    assert alertmanager_labels(make(labels={"team": "search"}, segment="model=gpt-4o")) == {
-        "alertname": "RagErrorsHigh",
+def body_of(incident: Incident, now: float = WALL, **options: Any) -> dict[str, Any]:
+    sent = _SentAlert(incident, options.pop("ended", None), options.pop("goes_on", None))
+    return alert_payload(sent, now, 60, **options)
+
+
+def test_labels_name_the_incident_and_whom_to_tell() -> None:
+    signal = make(labels={"team": "search", "stage": "total", "9 lives": "x"})
+    assert alertmanager_labels(opened(signals=(signal,))) == {
+        "alertname": "RagIncident",
+        "incident": "0123456789abcdef",
         "severity": "critical",
         "service": "bot",
-        "metric": "error",
-        "scorer": "builtin",
-        "window": "5m",
+        "question": "works",
         "team": "search",
-        "model": "gpt-4o",
+        "_9_lives": "x",
     }
+    assert alertmanager_labels(refused())["severity"] == "warning"
 
 
-def test_labels_from_outside_replace_nothing_and_are_valid() -> None:
-    labels = alertmanager_labels(make(segment="service=x", service="a\nb" + "c" * 900, scorer=""))
-    assert labels["segment_service"] == "x"
+def test_labels_from_outside_replace_nothing_and_are_bounded() -> None:
+    signal = make(labels={"service": "x", "severity": "none"})
+    labels = alertmanager_labels(opened(service="a\nb" + "c" * 900, question="", signals=(signal,)))
     assert labels["service"].startswith("a bccc")
     assert len(labels["service"]) == 256
-    assert "scorer" not in labels
-    assert alertmanager_labels(make(segment="9 lives=x=y"))["_9_lives"] == "x=y"
+    assert labels["severity"] == "critical"
+    assert "question" not in labels
 
 
-def test_annotations_carry_the_evidence() -> None:
-    alert = make(runbook="https://wiki.example/x", annotations={"note": "n", "value": "fake"})
-    assert alert_payload(alert, WALL, None, 60)["annotations"] == {
-        "summary": "bot: too many errors",
-        "value": "0.2",
-        "ci_lower": "0.15",
-        "ci_upper": "0.26",
-        "threshold": "lower > 0.05",
-        "samples": "240",
-        "effective_samples": "231.5",
-        "since": "1970-01-01T00:14:40.000+00:00",
-        "worst_traces": "trace-1, trace-2",
+def test_annotations_say_what_is_wrong_since_when_where_and_what_to_do() -> None:
+    signal = make(annotations={"note": "n", "summary": "fake"})
+    assert body_of(opened(signals=(signal,)))["annotations"] == {
+        "title": "bot: 20 % of requests fail",
+        "summary": "Errors 20 % (15 to 26), usual 0.4 %, since 00:14 UTC. All requests alike.",
+        "detail": "Most often: upstream unavailable.\nIt ends when errors are below 1 %.",
+        "since": "since 00:14 UTC",
+        "where": "all requests alike",
+        "advice": "See what the provider says.",
+        "state": "open",
+        "runbook_url": RUNBOOK,
         "worst_1": "trace-1",
         "worst_2": "trace-2",
-        "runbook_url": "https://wiki.example/x",
         "note": "n",
     }
 
 
-def test_every_kind_carries_what_it_was_before_where_and_who() -> None:
-    notified = alert_payload(
-        make(baseline=0.01, top_segment="model=m\x00", fingerprint="ab12"), WALL, None, 60
-    )["annotations"]
-    assert (notified["baseline"], notified["top_segment"], notified["judge_fingerprint"]) == (
-        "0.01",
-        "model=m ",
-        "ab12",
-    )
-    notified = alert_payload(unscored(), WALL, None, 60)["annotations"]
-    assert notified["reasons"] == "judge_timeout 60, unparsable 3"
-    assert alert_payload(absent(), WALL, None, 60)["annotations"]["baseline"] == "40"
+def test_a_change_and_a_segment_are_named() -> None:
+    notes = body_of(refused())["annotations"]
+    assert notes["change"] == "prompt_version v13 at 00:14 UTC"
+    assert notes["where"] == "tenant=globex"
 
 
-def test_a_rules_own_annotations_replace_no_evidence() -> None:
-    names = ("baseline", "since", "top_segment", "judge_fingerprint", "reasons")
-    notified = alert_payload(make(annotations=dict.fromkeys(names, "fake")), WALL, None, 60)[
-        "annotations"
-    ]
-    assert "fake" not in notified.values()
-
-
-def test_drift_says_since_when_from_what_and_where() -> None:
-    notified = alert_payload(drifted(), WALL, None, 60)["annotations"]
-    assert notified["value"] == "0.6"
-    assert notified["baseline"] == "0.8"
-    assert notified["statistic"] == "51234"
-    assert notified["expected_days"] == "35.58"
-    assert notified["threshold"] == "drift >= 43200"
-    assert [seconds(notified[name]) for name in ("since", "since_earliest", "since_latest")] == [
-        700,
-        640,
-        760,
-    ]
-    assert notified["top_segment"] == "model=<b>"
-    assert notified["judge_fingerprint"] == "ab12cd34ef56"
-    assert notified["provisional"] == "true"
-    assert "cause" not in notified
+def test_an_end_says_what_it_is_now_and_how_long_it_lasted() -> None:
+    notes = body_of(over(), ended=WALL)["annotations"]
+    assert notes["title"] == "bot: requests work again"
+    assert notes["summary"] == "Errors 0.3 %, as usual; it lasted 52 min."
+    assert notes["since"] == "00:14 UTC to 01:06 UTC, for 52 min"
+    assert notes["state"] == "over"
 
 
 def test_annotations_are_bounded_and_hold_whole_ids_only() -> None:
-    alert = make(worst=["x" * 400, "y" * 400, "z" * 400], summary="s\x00" * 2000)
-    annotations = alert_payload(alert, WALL, None, 60)["annotations"]
-    assert annotations["worst_traces"] == "x" * 400 + ", " + "y" * 400
+    incident = opened(
+        worst=("x" * 2000, "y" * 400), summary="s\x00" * 2000, detail=("d" * 600,) * 9
+    )
+    annotations = body_of(incident)["annotations"]
+    assert "worst_1" not in annotations
+    assert annotations["worst_2"] == "y" * 400
     assert len(annotations["summary"]) == 1000
     assert "\x00" not in annotations["summary"]
+    assert len(annotations["detail"]) <= 1000
 
 
 TIMES = [
@@ -132,25 +119,26 @@ TIMES = [
 def test_times_make_alertmanager_do_what_is_meant(
     fired: float, resolved: float | None, ended: float | None, starts: float, ends: float
 ) -> None:
-    state = "firing" if resolved is None else "resolved"
-    alert = make(state=state, fired_at=fired, resolved_at=resolved)
-    body = alert_payload(alert, WALL, ended, 60)
+    state = "open" if resolved is None else "over"
+    incident = opened(state=state, opened_at=fired, ended_at=resolved)
+    body = body_of(incident, ended=ended)
     assert seconds(body["startsAt"]) == starts
     assert seconds(body["endsAt"]) == ends
 
 
-def test_the_link_leads_to_the_status_page() -> None:
-    assert "generatorURL" not in alert_payload(make(), WALL, None, 60)
-    body = alert_payload(make(service="a/b c"), WALL, None, 60, "http://host:9464/")
-    assert body["generatorURL"] == "http://host:9464" + service_path("a/b c")
-    assert body["generatorURL"] == "http://host:9464/service/a%2Fb%20c"
+def test_the_link_leads_to_the_page_of_the_incident() -> None:
+    assert "generatorURL" not in body_of(opened())
+    body = body_of(opened(service="a/b c"), status_url="http://host:9464/")
+    page = "http://host:9464/incident/a%2Fb%20c/0123456789abcdef"
+    assert body["generatorURL"] == body["annotations"]["link"] == page
+    assert body["annotations"]["worst_1_url"] == "http://host:9464/trace/a%2Fb%20c/trace-1"
 
 
 class Rig:
-    """A sender over a list of alerts and a clock turned by hand."""
+    """A sender over a list of incidents and a clock turned by hand."""
 
     def __init__(self) -> None:
-        self.alerts: list[Alert] = []
+        self.incidents: list[Incident] = []
         self.now = WALL
         self.counts: Counter[str] = Counter()
         self.stub = Stub()
@@ -178,7 +166,7 @@ async def rig(*statuses: int, **options: Any) -> AsyncIterator[tuple[Rig, Alertm
             Alertmanager(
                 client,
                 stub.url + "/prefix/",
-                lambda: made.alerts,
+                lambda: made.incidents,
                 clock=lambda: made.now,
                 count=lambda target, outcome: made.counts.update([outcome]),
                 **options,
@@ -186,12 +174,12 @@ async def rig(*statuses: int, **options: Any) -> AsyncIterator[tuple[Rig, Alertm
         )
 
 
-def test_only_what_fires_is_sent_and_to_the_right_place() -> None:
+def test_what_is_open_is_sent_and_to_the_right_place() -> None:
     async def scenario() -> None:
         async with rig() as (made, sender):
             assert await sender.send()
             assert made.stub.bodies == []
-            made.alerts = [make(state="pending", fired_at=None), make(service="b")]
+            made.incidents = [opened(service="b")]
             assert await sender.send()
             assert made.stub.paths == ["/prefix/api/v2/alerts"]
             assert [body["labels"]["service"] for body in made.last] == ["b"]
@@ -203,10 +191,10 @@ def test_only_what_fires_is_sent_and_to_the_right_place() -> None:
 def test_an_end_is_told_for_fifteen_minutes() -> None:
     async def scenario() -> None:
         async with rig() as (made, sender):
-            made.alerts = [make()]
+            made.incidents = [opened()]
             await sender.send()
             assert made.live() == [True]
-            made.alerts = [make(state="resolved", resolved_at=1500.0)]
+            made.incidents = [over(ended_at=1500.0)]
             for _ in range(15):
                 await sender.send()
                 assert made.live() == [False]
@@ -214,19 +202,19 @@ def test_an_end_is_told_for_fifteen_minutes() -> None:
             count = len(made.stub.bodies)
             await sender.send()
             assert len(made.stub.bodies) == count
-            made.alerts = []
+            made.incidents = []
             await sender.send()
-            assert not sender._sent_alerts
+            assert not sender._sent
 
     asyncio.run(scenario())
 
 
-def test_an_alert_that_vanished_ends_too() -> None:
+def test_an_incident_that_vanished_ends_too() -> None:
     async def scenario() -> None:
         async with rig() as (made, sender):
-            made.alerts = [make()]
+            made.incidents = [opened()]
             await sender.send()
-            made.alerts = []
+            made.incidents = []
             made.now += 10
             await sender.send()
             assert made.live() == [False]
@@ -235,12 +223,12 @@ def test_an_alert_that_vanished_ends_too() -> None:
     asyncio.run(scenario())
 
 
-def test_a_resolved_alert_that_fires_again_is_firing() -> None:
+def test_one_that_is_over_and_opens_again_is_firing() -> None:
     async def scenario() -> None:
         async with rig() as (made, sender):
-            made.alerts = [make(state="resolved", resolved_at=1500.0)]
+            made.incidents = [over(ended_at=1500.0)]
             await sender.send()
-            made.alerts = [make(fired_at=1600.0)]
+            made.incidents = [opened(opened_at=1600.0)]
             await sender.send()
             assert made.live() == [True]
             assert seconds(made.last[0]["startsAt"]) == 1600.0
@@ -251,10 +239,10 @@ def test_a_resolved_alert_that_fires_again_is_firing() -> None:
 def test_of_two_with_the_same_labels_the_firing_one_counts() -> None:
     async def scenario() -> None:
         long = "x" * 300
-        ended = make(service=long + "a", state="resolved", resolved_at=1500.0)
-        for alerts in ([make(service=long + "b"), ended], [ended, make(service=long + "b")]):
+        ended = over(service=long + "a")
+        for incidents in ([opened(service=long + "b"), ended], [ended, opened(service=long + "b")]):
             async with rig() as (made, sender):
-                made.alerts = alerts
+                made.incidents = incidents
                 await sender.send()
                 assert made.live() == [True]
 
@@ -264,7 +252,7 @@ def test_of_two_with_the_same_labels_the_firing_one_counts() -> None:
 def test_many_go_in_batches() -> None:
     async def scenario() -> None:
         async with rig() as (made, sender):
-            made.alerts = [make(service=f"s{index}") for index in range(130)]
+            made.incidents = [opened(service=f"s{index}") for index in range(130)]
             await sender.send()
             assert [len(body) for body in made.stub.bodies] == [64, 64, 2]
 
@@ -274,7 +262,7 @@ def test_many_go_in_batches() -> None:
 def test_a_refusal_is_counted_and_does_not_stop_the_rest() -> None:
     async def scenario() -> None:
         async with rig(400) as (made, sender):
-            made.alerts = [make(service=f"s{index}") for index in range(65)]
+            made.incidents = [opened(service=f"s{index}") for index in range(65)]
             assert await sender.send()
             assert made.counts == {"refused": 1, "sent": 1}
 
@@ -285,7 +273,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
     async def scenario() -> None:
         async with rig(resend=0.05) as (made, sender):
             task = asyncio.create_task(sender.run())
-            made.alerts = [make()]
+            made.incidents = [opened()]
             sender.wake()
             await until_async(lambda: len(made.stub.bodies) >= 3)
             await sender.stop()
@@ -293,7 +281,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
         async with rig(resend=3600) as (made, sender):
             task = asyncio.create_task(sender.run())
             await asyncio.sleep(0.02)
-            made.alerts = [make()]
+            made.incidents = [opened()]
             sender.wake()
             await until_async(lambda: len(made.stub.bodies) == 1)
             await sender.stop()
@@ -305,7 +293,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
 def test_the_loop_tries_again_soon_after_a_failure() -> None:
     async def scenario() -> None:
         async with rig(503, resend=3600) as (made, sender):
-            made.alerts = [make()]
+            made.incidents = [opened()]
             task = asyncio.create_task(sender.run())
             await until_async(lambda: made.counts["sent"] == 1)
             assert made.counts == {"retry": 1, "sent": 1}
@@ -316,21 +304,64 @@ def test_the_loop_tries_again_soon_after_a_failure() -> None:
 
 
 def test_a_transition_seen_only_by_a_wake_is_not_lost() -> None:
-    """A fast replay forgets a resolved alert within milliseconds of wall time."""
+    """A fast replay forgets what is over within milliseconds of wall time."""
 
     async def scenario() -> None:
         async with rig() as (made, sender):
-            made.alerts = [make()]
+            made.incidents = [opened()]
             sender.wake()
-            made.alerts = []
+            made.incidents = []
             await sender.send()
             assert made.live() == [False]
 
     asyncio.run(scenario())
 
 
+def test_one_that_gets_worse_is_told_anew_and_what_was_sent_says_that_it_goes_on() -> None:
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            made.incidents = [refused()]
+            await sender.send()
+            worse = refused(severity="page", worsened_at=1800.0, title="bot: answers no question")
+            made.incidents = [worse]
+            made.now += 60
+            await sender.send()
+            by_severity = {one["labels"]["severity"]: one for one in made.last}
+            assert {one["labels"]["incident"] for one in made.last} == {worse.id}
+            first, second = by_severity["warning"], by_severity["critical"]
+            assert seconds(first["endsAt"]) <= made.now < seconds(second["endsAt"])
+            assert seconds(second["startsAt"]) == 1800.0
+            assert first["annotations"]["state"] == "goes on"
+            assert first["annotations"]["title"] == "bot: answers no question"
+            assert second["annotations"]["state"] == "open"
+
+    asyncio.run(scenario())
+
+
+def test_what_nothing_supports_is_quoted() -> None:
+    asked: list[str] = []
+
+    def scores(service: str, trace_id: str) -> list[dict[str, Any]]:
+        asked.append(trace_id)
+        return [{"detail": {"unsupported_spans": [{"text": f"within {trace_id} days"}]}}]
+
+    async def scenario() -> None:
+        async with rig(read_scores=scores) as (made, sender):
+            made.incidents = [opened(question="grounded", worst=("1", "2", "3", "4"))]
+            await sender.send()
+            detail = made.last[0]["annotations"]["detail"]
+            assert detail.endswith(
+                "\nUnsupported: 'within 1 days', 'within 2 days', 'within 3 days'"
+            )
+            made.incidents = [opened(worst=("9",))]
+            await sender.send()
+
+    asyncio.run(scenario())
+    assert "9" not in asked
+
+
 def test_probes_are_named_without_links_as_they_have_no_page() -> None:
-    alert = make(service="_judge", worst=["hard-arithmetic@1795759425"])
-    notes = alert_payload(alert, 1100.0, None, 60.0, "http://page")["annotations"]
+    incident = opened(service="_judge", worst=("hard-arithmetic@1795759425",))
+    notes = body_of(incident, 1100.0, status_url="http://page")["annotations"]
     assert notes["worst_1"] == "hard-arithmetic@1795759425"
-    assert "worst_1_url" not in notes
+    assert not {"worst_1_url", "link"} & notes.keys()

@@ -1,7 +1,7 @@
-"""The whole way through a real Alertmanager: engine, sender, Alertmanager, a webhook receiver.
+"""The whole way through a real Alertmanager: sender, Alertmanager, a webhook receiver.
 
 It shows what no stub can: that Alertmanager takes the payload, notifies with the worst trace ids,
-holds a firing alert, and resolves it when told so or when we die.
+holds an open incident, and resolves it when told so or when we die.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
-from ragmeter.alerts.alert import Alert
-from ragmeter.parts.incidents.engine import AlertEngine
+from ragmeter.parts.views import Incident
 from ragmeter_exporters.alertmanager import Alertmanager
 
+from tests.exporters.alerts import make
+from tests.exporters.incidents import RUNBOOK, opened
 from tests.exporters.real_alertmanager import alertmanager, notified
 from tests.exporters.stub import serve
-from tests.parts.incidents.fakes import FakeWindows, Worst, around, rule
 from tests.real import require
 from tests.waiting import until_async
 
@@ -29,13 +30,13 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 
 @asynccontextmanager
-async def sender_to(url: str, alerts: Callable[[], list[Alert]]) -> AsyncIterator[Alertmanager]:
+async def sender_to(url: str, incidents: list[Incident]) -> AsyncIterator[Alertmanager]:
     counts: Counter[str] = Counter()
     async with httpx.AsyncClient() as client:
         sender = Alertmanager(
             client,
             url,
-            alerts,
+            lambda: incidents,
             clock=time.time,
             count=lambda target, outcome: counts.update([outcome]),
             resend=0.5,
@@ -51,22 +52,24 @@ async def sender_to(url: str, alerts: Callable[[], list[Alert]]) -> AsyncIterato
 
 
 @pytest.mark.parametrize("offset", [-86_400.0, 0.0, 86_400.0], ids=["past", "now", "future"])
-def test_an_alert_arrives_with_its_evidence_and_resolves(tmp_path: Path, offset: float) -> None:
+def test_an_incident_arrives_with_its_story_and_resolves(tmp_path: Path, offset: float) -> None:
     """Event time may lie a day behind the wall clock (a replay) or ahead of it (skew)."""
     binary = require("alertmanager", "prometheus-alertmanager")
 
     async def scenario() -> None:
-        made = rule(labels={"team": "search"}, segment="model", runbook="https://wiki.example/e")
-        engine, windows = AlertEngine([made]), FakeWindows()
-        windows.bad = [Worst("trace-7f3a", 1.0), Worst("trace-81bc", 1.0)]
-        windows.estimates["bot", "model=gpt-4o", "error", "builtin"] = around(0.2)
         now = time.time() + offset
+        incident = opened(
+            since=now - 60,
+            opened_at=now,
+            worst=("trace-7f3a", "trace-81bc"),
+            signals=(make(labels={"team": "search"}),),
+        )
+        held = [incident]
         async with (
             serve() as receiver,
             alertmanager(binary, tmp_path, receiver.url) as url,
-            sender_to(url, engine.alerts) as sender,
+            sender_to(url, held) as sender,
         ):
-            assert len(engine.evaluate(windows, now)) == 1
             sender.wake()
             await until_async(lambda: bool(notified(receiver, "firing")))
             # Held past its first `endsAt` by the resends: it neither resolves nor fires again.
@@ -74,22 +77,19 @@ def test_an_alert_arrives_with_its_evidence_and_resolves(tmp_path: Path, offset:
             (fired,) = notified(receiver, "firing")
             assert notified(receiver, "resolved") == []
             assert fired["labels"] == {
-                "alertname": "Errors",
+                "alertname": "RagIncident",
+                "incident": incident.id,
                 "severity": "critical",
                 "service": "bot",
-                "metric": "error",
-                "scorer": "builtin",
-                "window": "5m",
+                "question": "works",
                 "team": "search",
-                "model": "gpt-4o",
             }
-            assert fired["annotations"]["worst_traces"] == "trace-7f3a, trace-81bc"
-            assert fired["annotations"]["ci_lower"] == "0.18"
-            assert fired["annotations"]["runbook_url"] == "https://wiki.example/e"
-            assert fired["generatorURL"] == "http://127.0.0.1:9464/service/bot"
+            assert fired["annotations"]["worst_2"] == "trace-81bc"
+            assert fired["annotations"]["detail"] == "\n".join(incident.detail)
+            assert fired["annotations"]["runbook_url"] == RUNBOOK
+            assert fired["generatorURL"] == f"http://127.0.0.1:9464/incident/bot/{incident.id}"
 
-            windows.estimates["bot", "model=gpt-4o", "error", "builtin"] = around(0.01)
-            assert len(engine.evaluate(windows, now + 60)) == 1
+            held[:] = [replace(incident, state="over", ended_at=now + 60, title="bot: it works")]
             sender.wake()
             begin = time.monotonic()
             await until_async(lambda: bool(notified(receiver, "resolved")))
@@ -97,19 +97,17 @@ def test_an_alert_arrives_with_its_evidence_and_resolves(tmp_path: Path, offset:
             assert time.monotonic() - begin < 1.5
             (resolved,) = notified(receiver, "resolved")
             assert resolved["fingerprint"] == fired["fingerprint"]
+            assert resolved["annotations"]["title"] == "bot: it works"
 
     asyncio.run(scenario())
 
 
-def test_an_alert_ends_by_itself_when_we_die(tmp_path: Path) -> None:
+def test_an_incident_ends_by_itself_when_we_die(tmp_path: Path) -> None:
     binary = require("alertmanager", "prometheus-alertmanager")
 
     async def scenario() -> None:
-        engine, windows = AlertEngine([rule()]), FakeWindows()
-        windows.estimates["bot", "", "error", "builtin"] = around(0.2)
         async with serve() as receiver, alertmanager(binary, tmp_path, receiver.url) as url:
-            async with sender_to(url, engine.alerts) as sender:
-                engine.evaluate(windows, time.time())
+            async with sender_to(url, [opened(opened_at=time.time())]) as sender:
                 sender.wake()
                 await until_async(lambda: bool(notified(receiver, "firing")))
             await until_async(lambda: bool(notified(receiver, "resolved")))

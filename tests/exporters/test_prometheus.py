@@ -25,6 +25,7 @@ from tests.exporters.fakes import (
     as_agent_view,
     estimate,
     everything,
+    incident,
 )
 from tests.parts.questions.samples import HOUR, START, Questions, request, scored
 
@@ -263,9 +264,9 @@ def test_the_first_exposition_has_no_metric_of_a_single_scorer() -> None:
 
 def test_an_open_incident_is_one_series() -> None:
     agent = everything()
-    agent.alert_list.append(alert(id="a2", rule="Other", folded_under="a1"))
+    agent.incident_list.append(incident(id="f" * 16, state="over", ended_at=1.0))
     found = samples(agent)
-    labels = {"service": "bot", "incident": "GroundingLow", "severity": "page"}
+    labels = {"service": "bot", "incident": "0a1b2c3d4e5f6071", "severity": "page"}
     assert at(found, "rag_incident_open", **labels) == 1
     assert sum(name == "rag_incident_open" for name, _ in found) == 1
 

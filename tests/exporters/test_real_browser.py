@@ -13,6 +13,7 @@ from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser
 from tests.exporters.fakes import FakeAgent, estimate, everything, trace
 from tests.exporters.hostile_report import usual
+from tests.exporters.incidents import opened, over, refused
 from tests.exporters.page.test_pages import HOSTILE, hostile
 from tests.exporters.server import serving
 from tests.real import require
@@ -24,6 +25,8 @@ def paths(agent: FakeAgent) -> list[str]:
     service = quote(agent.fake.services()[0], safe="")
     return ["/", f"/service/{service}", f"/service/{service}/details", *(
         f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in agent.documents
+    ), *(
+        f"/incident/{quote(one.service, safe='')}/{one.id}" for one in agent.incident_list
     ), "/nothing"]  # fmt: skip
 
 
@@ -37,7 +40,8 @@ def visit(page: Browser, url: str) -> None:
 def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
     agent = {"usual": everything, "hostile": hostile, "fallen": fallen}[kind]()
-    agent.alert_list += [make(), slow(), absent(), unscored(), drifted()]
+    signals = (make(), slow(), absent(), unscored(), drifted())
+    agent.incident_list += [opened(signals=signals), refused(), over(id="1" * 16)]
     with (
         serving(agent) as port,
         browser(chromedriver, chromium, tmp_path) as page,
@@ -92,12 +96,12 @@ def test_links_lead_to_services_and_traces_of_any_name(tmp_path: Path) -> None:
     for name in names:
         agent.fake.table[(name, "", "grounding", "builtin", "1h")] = estimate()
         agent.documents[(name, name)] = {"trace": trace(query=f"of {name}"), "results": []}
-        agent.alert_list.append(make(service=name, worst=[name]))
+        agent.incident_list.append(opened(service=name, worst=(name,)))
     with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:
         page.open(f"http://127.0.0.1:{port}/")
         links = page.run(
             'return [...document.querySelectorAll(\'a[href^="/service/"], a[href^="/trace/"]\')]'
-            ".map(a => [(a.ariaLabel || a.innerText).replace('worst trace ', ''), a.href])"
+            ".map(a => [(a.ariaLabel || a.innerText).replace('worst request ', ''), a.href])"
         )
         assert {name for name, _ in links} >= set(names)
         for name, href in links:

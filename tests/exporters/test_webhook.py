@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections import Counter
+from dataclasses import asdict
 
 import httpx
 import pytest
@@ -15,47 +16,45 @@ from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.dispatch import DeliveryOutcome, DeliveryPolicy, Dispatcher
 from ragmeter_exporters.senders import WebhookSender, build_notification
 
-from tests.exporters.alerts import make
+from tests.exporters.incidents import opened, over, refused
 from tests.exporters.memory_outbox import MemoryOutbox
 from tests.exporters.stub import Answer, ok, serve
 from tests.waiting import PATIENCE, until_async
 
 
-def test_the_payload_carries_the_whole_alert() -> None:
-    alert = make()
-    item = build_notification(alert, 5.0)
+def test_the_payload_carries_the_whole_incident() -> None:
+    incident = refused()
+    item = build_notification(incident, 5.0)
     body = json.loads(item.body)
-    assert body == {"version": 1, "event": "firing", "id": item.id, "alert": alert.to_dict()}
-    assert (item.key, item.created, item.attempts) == (alert.id, 5.0, 0)
-    assert body["alert"]["worst"] == ["trace-1", "trace-2"]
+    told = json.loads(json.dumps(asdict(incident)))
+    assert body == {"version": 1, "event": "opened", "id": item.id, "incident": told}
+    assert (item.key, item.created, item.attempts) == (incident.id, 5.0, 0)
+    assert body["incident"]["change"]["value"] == "v13"
+    assert body["incident"]["signals"][0]["metric"] == "error"
 
 
 def test_the_id_is_the_same_for_the_same_event_and_no_other() -> None:
-    fired, later = make(), make(updated_at=2000.0, value=0.3)
-    resolved = make(state="resolved", resolved_at=1500.0)
-    again = make(fired_at=9000.0)
-    assert build_notification(fired, 1.0).id == build_notification(later, 2.0).id
-    ids = {build_notification(alert, 1.0).id for alert in (fired, resolved, again)}
-    assert len(ids) == 3
-
-
-def test_a_pending_alert_is_not_announced() -> None:
-    with pytest.raises(ValueError, match="pending"):
-        build_notification(make(state="pending", fired_at=None), 0.0)
+    first, later = opened(), opened(updated_at=2000.0, level=0.3)
+    assert build_notification(first, 1.0).id == build_notification(later, 2.0).id
+    told = [first, opened(worsened_at=1500.0), opened(state="no traffic"), over()]
+    ids = {build_notification(incident, 1.0).id for incident in told}
+    assert len(ids) == len(told)
+    events = [json.loads(build_notification(one, 1.0).body)["event"] for one in told]
+    assert events == ["opened", "worse", "no traffic", "over"]
 
 
 def test_text_from_traces_is_cleaned_and_bounded() -> None:
-    alert = make(service="a\x1b[2J\u202eb\ud800", worst=["t\n1"], summary="s" * 9000)
-    body = json.loads(build_notification(alert, 0.0).body)
-    assert body["alert"]["service"] == "a [2J b "
-    assert body["alert"]["worst"] == ["t 1"]
-    assert len(body["alert"]["summary"]) == 1000
+    incident = opened(service="a\x1b[2J\u202eb\ud800", worst=("t\n1",), summary="s" * 9000)
+    body = json.loads(build_notification(incident, 0.0).body)
+    assert body["incident"]["service"] == "a [2J b "
+    assert body["incident"]["worst"] == ["t 1"]
+    assert len(body["incident"]["summary"]) == 1000
 
 
 def test_the_body_is_strict_json_whatever_the_reading() -> None:
-    body = build_notification(make(value=None, lower=None, upper=None), 0.0).body
+    body = build_notification(opened(level=None, lower=None, upper=None), 0.0).body
     assert "NaN" not in body
-    assert json.loads(body)["alert"]["value"] is None
+    assert json.loads(body)["incident"]["level"] is None
 
 
 async def deliver(
@@ -72,7 +71,7 @@ async def deliver(
 
 
 def test_headers_say_who_and_which() -> None:
-    item = build_notification(make(), 0.0)
+    item = build_notification(opened(), 0.0)
     outcome, (headers,) = asyncio.run(deliver(ok, item))
     assert outcome == DeliveryOutcome("sent")
     assert headers["Idempotency-Key"] == item.id
@@ -84,7 +83,7 @@ def test_retry_after_is_read_from_the_answer() -> None:
     async def busy(_: int) -> web.Response:
         return web.Response(status=429, headers={"Retry-After": "7"})
 
-    outcome, _ = asyncio.run(deliver(busy, build_notification(make(), 0.0)))
+    outcome, _ = asyncio.run(deliver(busy, build_notification(opened(), 0.0)))
     assert outcome == DeliveryOutcome("retry", "HTTP 429", 7.0)
 
 
@@ -94,7 +93,7 @@ def test_an_endpoint_that_hangs_is_a_timeout() -> None:
         return web.Response()
 
     begin = time.monotonic()
-    outcome, _ = asyncio.run(deliver(hang, build_notification(make(), 0.0), timeout=0.1))
+    outcome, _ = asyncio.run(deliver(hang, build_notification(opened(), 0.0), timeout=0.1))
     assert outcome == DeliveryOutcome("retry", "timeout")
     assert time.monotonic() - begin < PATIENCE / 2
 
@@ -105,7 +104,7 @@ def test_an_endpoint_that_is_not_there_is_a_retry() -> None:
             url = stub.url
         async with httpx.AsyncClient() as client:
             return await WebhookSender(client, url, clock=time.time)(
-                build_notification(make(), 0.0)
+                build_notification(opened(), 0.0)
             )
 
     assert asyncio.run(scenario()) == DeliveryOutcome("retry", "ConnectError")
@@ -131,7 +130,7 @@ def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -
                 policy=DeliveryPolicy(poll=0.005),
             )
             task = asyncio.create_task(dispatcher.run())
-            outbox.put(build_notification(make(), time.time()))
+            outbox.put(build_notification(opened(), time.time()))
             await until_async(lambda: len(outbox) == 0)
             await dispatcher.stop()
             await task

@@ -44,9 +44,9 @@ class Webhook:
     def notified(self, event: str) -> Counter[str]:
         """How many different notifications there were, by service."""
         found = {
-            (body["id"], body["alert"]["service"])
+            (body["id"], body["incident"]["service"])
             for body in list(self.bodies)
-            if body["event"] == event and body["alert"]["rule"] == RULE
+            if body["event"] == event and body["incident"]["kind"] == "errors"
         }
         return Counter(service for _, service in found)
 
@@ -102,18 +102,18 @@ def test_alerts_fire_once_across_kills(
         worker.start()
         until(lambda: webhook.refused <= {body["id"] for body in webhook.bodies})
         go_on(60, "error")
-        until(lambda: webhook.notified("firing") == every)
+        until(lambda: webhook.notified("opened") == every)
         # delivered, and perhaps not durable that it is: at most the same id again
         worker.kill()
         worker.start()
         until(lambda: worker.ready)
         go_on(600, "ok", 2 * STEP)
-        until(lambda: webhook.notified("resolved") == every)
+        until(lambda: webhook.notified("over") == every)
         assert worker.stop() == 0, worker.log
-    high = [body for body in webhook.bodies if body["alert"]["rule"] == RULE]
+    high = [body for body in webhook.bodies if body["incident"]["kind"] == "errors"]
     ids = {body["id"] for body in high}
     assert len(ids) == 2 * len(SERVICES), sorted(ids)
-    # an alert that has resolved is not told of as firing later
+    # what is over is not told of as opened later
     for service in SERVICES:
-        events = [body["event"] for body in high if body["alert"]["service"] == service]
+        events = [body["event"] for body in high if body["incident"]["service"] == service]
         assert events == sorted(events), events

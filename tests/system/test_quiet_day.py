@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import yaml
 from ragmeter.aggregate.outputs import AgentOutputs
-from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import decode_trace
+from ragmeter.parts.views import Incident
 from ragmeter_exporters.prometheus import PrometheusExporter
 
 from tests.ports import free_port
@@ -94,11 +94,11 @@ def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.real
 def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
-    tool, notified = require("promtool"), list[Alert]()
+    tool, notified = require("promtool"), list[Incident]()
     config = configured(tmp_path, port=free_port(), evaluation_seconds=EVERY)
 
-    def notify(alert: Alert, _: float) -> tuple[()]:
-        notified.append(alert)
+    def notify(incident: Incident, _: float) -> tuple[()]:
+        notified.append(incident)
         return ()
 
     settings = load_settings(config, environ={})

@@ -13,7 +13,8 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.parts.collection import PartKinds, PartPage, part_pages
 from ragmeter.parts.contract import Part
-from ragmeter.parts.views import BaselineKeeper, QuestionAnswers
+from ragmeter.parts.incident_words import is_closed
+from ragmeter.parts.views import BaselineKeeper, Incident, OpenIncidents, QuestionAnswers
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
@@ -44,8 +45,8 @@ class AgentHealth:
 class AgentView(Protocol):
     """The running agent as exporters read it.
 
-    Hold `lock()` while reading `windows`, `counters`, `alerts` or `questions`: another thread
-    writes them.
+    Hold `lock()` while reading `windows`, `counters`, `alerts`, `incidents` or `questions`: another
+    thread writes them.
     """
 
     @property
@@ -87,7 +88,10 @@ class AgentView(Protocol):
         """Return the lock that the writing thread takes."""
 
     def alerts(self) -> Sequence[Alert]:
-        """Return every alert that is pending, firing, or lately resolved."""
+        """Return every alert that is pending, firing, or resolved recently: the signals."""
+
+    def incidents(self) -> Sequence[Incident]:
+        """Return what people are told of: open incidents, and those lately over."""
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         """Return a stored trace (native JSON under `trace`, scores under `results`), or None."""
@@ -173,6 +177,17 @@ class ServicesView(ABC):
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending or firing or resolved recently. Hold `lock()`."""
         return [alert for state in self.states() for alert in state.aggregator.parts.alerts()]
+
+    def incidents(self) -> list[Incident]:
+        """Return the incidents that are open or lately over, pages first. Hold `lock()`."""
+        found = [
+            incident
+            for state in self.states()
+            for incident in state.aggregator.parts.find(OpenIncidents).incidents()
+        ]
+        return sorted(
+            found, key=lambda one: (is_closed(one), one.severity != "page", -one.since, one.id)
+        )
 
     def baselines(self) -> list[dict[str, Any]]:
         """Return the baselines of the drift detectors, a row a series."""

@@ -25,7 +25,7 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, Parts
 from ragmeter.parts.contract import Arrival, PartContext, ScoredBatch
-from ragmeter.parts.views import Announcer
+from ragmeter.parts.views import Announcer, Incident
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
@@ -102,7 +102,7 @@ class Aggregator:
             rules=rules,
         )
         self.parts = Parts(parts, context)
-        self._notifications: list[Alert] = []
+        self._notifications: list[Incident] = []
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
         # what the parts have not observed, all of one turn
@@ -317,11 +317,11 @@ class Aggregator:
         return transitions
 
     def announce(self, at: float) -> None:
-        """Choose which alerts to announce at event time `at`; `take_notifications` gives them."""
+        """Choose what to tell people at event time `at`; `take_notifications` gives it."""
         self._notifications += self.parts.find(Announcer).announce(self.parts.alerts(), at)
 
-    def take_notifications(self) -> list[Alert]:
-        """Return the alerts to announce since the last call, each with those folded under it."""
+    def take_notifications(self) -> list[Incident]:
+        """Return the incidents to tell people of since the last call."""
         taken, self._notifications = self._notifications, []
         return taken
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_json
 
-from ragmeter.alerts.alert import Alert, clean_text
+from ragmeter.alerts.alert import clean_text
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.parts.views import Incident
 from ragmeter.trace import Passage, Trace
 
 # (service, trace id)
@@ -31,15 +33,14 @@ EVIDENCE_BYTES = 64 * 2**10
 CUT_MARK = " … [cut]"
 _MAX_PASSAGES = 50
 
-# What an alert quotes of the words that nothing supports: of how many traces, how many of one and
-# of all, and how many characters of each.
+# What an incident quotes of the words that nothing supports: of how many traces, how many of one
+# and of all, and how many characters of each.
 _QUOTED_TRACES = 3
 _QUOTES_OF_TRACE = 2
 _QUOTES = 4
 _MAX_QUOTE = 60
 _MAX_QUOTES = 300
-_MAX_SUMMARY = 1_000
-_SUPPORT_METRICS = ("grounding", "faithfulness")  # whose scorers say what is unsupported
+_SUPPORT_QUESTIONS = ("grounded", "cited")  # whose scorers say what is unsupported
 _SUPPORTED = 0.5  # a scorer without spans names its worst sentence, which may be supported
 
 
@@ -167,31 +168,24 @@ def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
     return list(json.loads(body)["results"]) if body else []
 
 
-def quote_unsupported(alert: Alert, read: Callable[[str, str], Results]) -> None:
-    """Name in an alert the words of its worst traces that nothing supports.
-
-    The annotation `unsupported` has those of all of them, `unsupported_1` to `unsupported_3` those
-    of each of the three worst.
+def quote_unsupported(incident: Incident, read: Callable[[str, str], Results]) -> Incident:
+    """Return an incident with the words of its worst traces that nothing supports, as a detail.
 
     Args:
-        alert: The alert; one that is not about support by passages stays as it is.
+        incident: The incident; one that is not about support by passages stays as it is.
         read: Returns the stored scores of a trace, of a service and a trace id.
     """
-    if alert.metric not in _SUPPORT_METRICS or alert.state == "resolved":
-        return
-    quotes = []
-    for number, trace_id in enumerate(alert.worst[:_QUOTED_TRACES], 1):
-        words = [
-            f"'{text}'"
-            for text in _unsupported_texts(read(alert.service, trace_id))[:_QUOTES_OF_TRACE]
-        ]
-        if words:
-            alert.annotations[f"unsupported_{number}"] = clean_text(", ".join(words))
-            quotes += words
-    if quotes:
-        some = clean_text(", ".join(quotes[:_QUOTES]), _MAX_QUOTES)
-        alert.annotations["unsupported"] = some
-        alert.summary = clean_text(f"{alert.summary}; unsupported: {some}", _MAX_SUMMARY)
+    if incident.question not in _SUPPORT_QUESTIONS or incident.over:
+        return incident
+    quotes = [
+        f"'{text}'"
+        for trace_id in incident.worst[:_QUOTED_TRACES]
+        for text in _unsupported_texts(read(incident.service, trace_id))[:_QUOTES_OF_TRACE]
+    ]
+    if not quotes:
+        return incident
+    some = clean_text(", ".join(quotes[:_QUOTES]), _MAX_QUOTES)
+    return replace(incident, detail=(*incident.detail, f"Unsupported: {some}"))
 
 
 def _unsupported_texts(results: Results) -> list[str]:

@@ -27,14 +27,14 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import Part
-from ragmeter.parts.views import BaselineKeeper
+from ragmeter.parts.views import BaselineKeeper, Incident, OpenIncidents
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 
-MakeNotifications = Callable[[Alert, float], Sequence[OutboxItem]]
-"""Makes the notifications of an alert that is announced, or its end, at a Unix time."""
+MakeNotifications = Callable[[Incident, float], Sequence[OutboxItem]]
+"""Makes the notifications of an incident that people are told of, at a Unix time."""
 
 
 class Outbox:
@@ -109,7 +109,7 @@ class ServiceState:
         rules: The alert rules to evaluate.
         expected: The (metric, scorer) pairs that each trace has a result for.
         clocks: The clocks of the process.
-        notify: Makes the notifications of alerts.
+        notify: Makes the notifications of incidents.
         share: How many such states share the services.
         parts: The features of a service.
         stored_scores: Returns the stored scores of a trace, of a bounded service and a trace id.
@@ -147,7 +147,7 @@ class ServiceState:
         self._saved_at = clocks.monotonic()
         self._content = settings.privacy.content
         self._notify = notify
-        self._announced: Sequence[Alert] = ()
+        self._announced: Sequence[Incident] = ()
 
     def restore(self, saved: SavedState) -> None:
         """Load what was committed, in a new object; evidence is in its store.
@@ -239,10 +239,9 @@ class ServiceState:
 
         `evidence` returns the stored scores of a trace, of a service and a trace id.
         """
-        for alert in self._announced:
-            quote_unsupported(alert, evidence)
         at = self._committed_at
-        self.outbox.add(item for alert in self._announced for item in self._notify(alert, at))
+        told = (quote_unsupported(incident, evidence) for incident in self._announced)
+        self.outbox.add(item for incident in told for item in self._notify(incident, at))
         step.outbox, step.delivered = self.outbox.drain()
 
     def committed(self) -> None:
@@ -251,12 +250,13 @@ class ServiceState:
 
 
 def _shown_traces(aggregator: Aggregator) -> set[EvidenceKey]:
-    """Return the traces that the page or an alert may show."""
+    """Return the traces that the page, an alert or an incident may show."""
     windows = aggregator.windows
     shown = {
         (service, trace_id)
         for service in windows.services()
         for trace_id in windows.worst_ids(service)
     }
-    alerts = aggregator.parts.alerts()
-    return shown | {(alert.service, name) for alert in alerts for name in alert.worst}
+    alerts, incidents = aggregator.parts.alerts(), aggregator.parts.find(OpenIncidents).incidents()
+    shown |= {(alert.service, name) for alert in alerts for name in alert.worst}
+    return shown | {(incident.service, name) for incident in incidents for name in incident.worst}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -12,7 +11,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.alerts.alert import Alert
 from ragmeter.console.terminal import add_text_row, escape_control
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.parts.answer_texts import (
@@ -23,12 +21,19 @@ from ragmeter.parts.answer_texts import (
     format_number,
     format_usual,
 )
-from ragmeter.parts.views import Answer
+from ragmeter.parts.incident_words import MARKS as INCIDENT_MARKS
+from ragmeter.parts.incident_words import (
+    describe_change,
+    describe_since,
+    headline,
+    still_open,
+)
+from ragmeter.parts.views import Answer, Incident
 
 WIDTH = 100  # columns of a terminal that nothing may need more than
 
-_INCIDENTS = 5  # that are shown, each on two lines: all of a service fit into thirty
-_SUMMARY = WIDTH - 12
+_INCIDENTS = 5  # that are shown, each on three lines: all of a service fit into thirty
+_TITLE = WIDTH - 12
 _NUMBER: dict[str, Any] = {"justify": "left", "no_wrap": True}
 
 
@@ -65,69 +70,50 @@ def _sources(answer: Answer, judge_usd: float | None) -> Iterator[str]:
         yield format_judge_cost(judge_usd)
 
 
-def incident_lines(
-    alerts: Sequence[Alert], now: float | None, question_of: Callable[[str, str], str]
-) -> Iterator[Text]:
-    """Yield the lines of the firing alerts of a service, folded by what they were told with.
-
-    Args:
-        alerts: Its alerts.
-        now: Event time.
-        question_of: Returns the question of a trace by service and id, empty if it is not kept.
-    """
-    firing = [one for one in alerts if one.state == "firing"]
-    firing.sort(key=lambda one: (one.severity != "critical", one.folded_under, one.fired_at or 0.0))
-    groups: dict[str, list[Alert]] = {}
-    for one in firing:
-        groups.setdefault(one.folded_under or one.id, []).append(one)
-    if not groups:
+def incident_lines(incidents: Sequence[Incident], now: float | None) -> Iterator[Text]:
+    """Yield the lines of the open incidents of a service; `now` is event time."""
+    standing = still_open(incidents)
+    if not standing:
         yield Text("No incident.")
-    for alert, *others in list(groups.values())[:_INCIDENTS]:
-        yield from _incident(alert, others, now, question_of)
-    hidden = len(groups) - _INCIDENTS
+    for incident in standing[:_INCIDENTS]:
+        yield from _incident(incident, now)
+    hidden = len(standing) - _INCIDENTS
     if hidden > 0:
         yield Text(f"and {hidden} more on the page")
 
 
-def _incident(
-    alert: Alert, others: Sequence[Alert], now: float | None, question_of: Callable[[str, str], str]
-) -> Iterator[Text]:
-    page = alert.severity == "critical"
-    line = Text("■ PAGE " if page else "▲ WARN ", "bold red" if page else "bold yellow")
-    summary = alert.summary.removeprefix(f"{alert.service}: ")
-    line.append(escape_control(excerpt(summary, _SUMMARY)), "bold")
+def _incident(incident: Incident, now: float | None) -> Iterator[Text]:
+    page = incident.severity == "page"
+    words = f"{INCIDENT_MARKS[incident.severity]} {'PAGE' if page else 'WARN'} "
+    line = Text(words, "bold red" if page else "bold yellow")
+    line.append(escape_control(excerpt(headline(incident), _TITLE)), "bold")
+    if incident.state != "open":
+        line.append(f" ({incident.state})")
     yield line
-    parts = [f"since {_clock(alert.since)}{_lasts(alert.since, now)}", bound_label(alert.rule, 60)]
-    names = sorted({bound_label(one.rule, 60) for one in others} - {alert.rule})
-    if names:
-        parts.append(f"also: {', '.join(names)}")
-    asked = next((text for one in alert.worst if (text := question_of(alert.service, one))), "")
-    if asked:
-        parts.append(f"worst: “{excerpt(asked, 60)}”")
-    yield Text(f"       {escape_control(excerpt('; '.join(parts), WIDTH - 8))}")
+    parts = [describe_since(incident, now)]
+    if change := describe_change(incident):
+        parts.append(change)
+    if incident.worst_questions:
+        text, count = incident.worst_questions[0]
+        times = f" {count}×" if count > 1 else ""
+        parts.append(f"worst:{times} “{excerpt(text, 60)}”")
+    parts.append(f"incident {incident.id}")
+    for text in (incident.summary, "; ".join(parts)):
+        if text:
+            yield Text(f"       {escape_control(excerpt(text, WIDTH - 8))}")
 
 
-def _clock(seconds: float | None) -> str:
-    return f"{datetime.fromtimestamp(max(0.0, seconds or 0.0), UTC):%H:%M} UTC"
-
-
-def _lasts(since: float | None, now: float | None) -> str:
-    if since is None or now is None or now < since:
-        return ""
-    minutes = round((now - since) / 60)
-    return f" ({minutes} min)" if minutes < 120 else f" ({minutes / 60:.0f} h)"
-
-
-def fleet_table(answers: Mapping[str, Sequence[Answer]], alerts: Sequence[Alert]) -> Table:
+def fleet_table(answers: Mapping[str, Sequence[Answer]], incidents: Sequence[Incident]) -> Table:
     """Build the table of several services: a line each, those with an incident first."""
-    firing = Counter(one.service for one in alerts if one.state == "firing")
-    severe = {one.service for one in alerts if one.state == "firing" and one.severity == "critical"}
+    standing = still_open(incidents)
+    number = Counter(one.service for one in standing)
+    severe = {one.service for one in standing if one.severity == "page"}
     names = [answer.question for answer in next(iter(answers.values()), ())]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("service", overflow="ellipsis", max_width=18, no_wrap=True)
     for name in names:
         table.add_column(name, no_wrap=True)
-    for service in sorted(answers, key=lambda one: (one not in severe, not firing[one], one)):
+    for service in sorted(answers, key=lambda one: (one not in severe, not number[one], one)):
         cells = [f"{_short(answer)}{MARKS[answer.state]}" for answer in answers[service]]
         add_text_row(table, bound_label(service, 60), *cells)
     return table
@@ -147,9 +133,8 @@ def service_lines(
     name: str,
     requests: str,
     answers: Sequence[Answer],
-    alerts: Sequence[Alert],
+    incidents: Sequence[Incident],
     now: float | None,
-    question_of: Callable[[str, str], str],
     judge_usd: float | None = None,
 ) -> Iterator[RenderableType]:
     """Yield a service: its name and state in words, its incidents, and its questions.
@@ -158,9 +143,8 @@ def service_lines(
         name: The service.
         requests: How many requests it had, in words.
         answers: Its questions.
-        alerts: Its alerts.
+        incidents: Its incidents.
         now: Event time.
-        question_of: As in `incident_lines`.
         judge_usd: What judging adds to the cost of an answer.
     """
     states = [answer.state for answer in answers]
@@ -173,5 +157,5 @@ def service_lines(
         verdict = Text("not enough yet")
     head = Text(escape_control(bound_label(name, 50)), "bold underline")
     yield Text.assemble(head, f": {requests}  ", verdict)
-    yield from incident_lines(alerts, now, question_of)
+    yield from incident_lines(incidents, now)
     yield question_table(answers, judge_usd)

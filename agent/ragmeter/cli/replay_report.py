@@ -11,9 +11,8 @@ from rich.text import Text
 
 from ragmeter.cli.question_table import service_lines
 from ragmeter.core.label_bounds import bound_label
-from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import read_unsupported
-from ragmeter.metrics.registry import metric_specs
+from ragmeter.parts.incident_words import still_open
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentView
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
 
 def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
     """Yield what is known of a service. Hold the lock of the agent."""
-
-    def question_of(service: str, trace_id: str) -> str:
-        trace = (view.evidence(service, trace_id) or {}).get("trace", {})
-        query = trace.get("query")
-        return query if isinstance(query, str) else ""
-
     from ragmeter.aggregate.agent_view import judge_spend  # late, as most commands need no agent
 
     window = view.windows.names[-1]
@@ -38,9 +31,8 @@ def service_report(view: AgentView, service: str) -> Iterator[RenderableType]:
         name=service,
         requests=f"{seen:,} requests in the last {window}",
         answers=view.questions(service).answers(service),
-        alerts=[alert for alert in view.alerts() if alert.service == service],
+        incidents=[one for one in view.incidents() if one.service == service],
         now=view.windows.now,
-        question_of=question_of,
         judge_usd=None if spend is None else spend.usd_per_answer,
     )
 
@@ -80,20 +72,14 @@ def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
 
 
 def page_links(view: AgentView, url: str) -> Iterator[str]:
-    """Yield the pages to open: all services, the worst one, and a trace of its alert."""
+    """Yield the pages to open: all services, the worst incident, and a trace of it."""
     # late: most commands need no client
-    from ragmeter.server.client import details_path, trace_path
+    from ragmeter.server.client import details_path, incident_path, trace_path
 
     yield f"{url}/  all services, those in trouble first"
-    alerts = [
-        one
-        for one in view.alerts()
-        if one.state == "firing" and one.worst and base_name(one.metric) in metric_specs()
-    ]
-    # a score says more of its trace than an error does
-    alerts.sort(key=lambda one: metric_specs()[base_name(one.metric)].kind == "ratio")
-    for alert in alerts[:1]:
-        marked = (one for one in alert.worst if _has_marked_words(view, alert.service, one))
-        trace_id = next(marked, alert.worst[0])
-        yield f"{url}{details_path(alert.service)}  details: charts, segments, every metric"
-        yield f"{url}{trace_path(alert.service, trace_id)}  one of the worst traces of {alert.rule}"
+    for incident in [one for one in still_open(view.incidents()) if one.worst][:1]:
+        marked = (one for one in incident.worst if _has_marked_words(view, incident.service, one))
+        trace_id = next(marked, incident.worst[0])
+        yield f"{url}{incident_path(incident.service, incident.id)}  the worst incident, and why"
+        yield f"{url}{details_path(incident.service)}  details: charts, segments, every metric"
+        yield f"{url}{trace_path(incident.service, trace_id)}  one of its worst requests"

@@ -14,7 +14,6 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ragmeter.alerts.alert import Alert
 from ragmeter.cli import options
 from ragmeter.cli.question_table import fleet_table, service_lines
 from ragmeter.console.terminal import (
@@ -25,13 +24,14 @@ from ragmeter.console.terminal import (
 )
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import display_rank
-from ragmeter.parts.views import Answer
+from ragmeter.parts.views import Answer, Incident
 
 _TIMEOUT_SECONDS = 10.0
 _LOOK_SECONDS = 2.0  # between two looks of `watch`
 _MAX_ID = 60  # characters of a trace id
 
 _ANSWERS = TypeAdapter(list[Answer])
+_INCIDENTS = TypeAdapter(list[Incident])
 
 
 def watch(
@@ -39,7 +39,7 @@ def watch(
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
 ) -> None:
-    """Watch services, estimates and alerts of a running agent or worker until Ctrl-C.
+    """Watch services, incidents and questions of a running agent or worker until Ctrl-C.
 
     One service is shown with its incidents and questions, of several each is a line, the one that
     is worst off first. Into a pipe or file one look is printed.
@@ -72,7 +72,7 @@ def _render(document: Mapping[str, Any], service: str | None) -> Group:
     }
     if service is not None and service not in answers:
         raise exit_error(f"no trace of {service!r} is in any window")
-    alerts = [Alert.from_dict(alert) for alert in document["alerts"]]
+    incidents = _INCIDENTS.validate_python(document["incidents"])
     now = document["stream_time"]
     problems = "; ".join(document["problems"])
     head = "no request yet" if now is None else f"data up to {options.format_time(now)} UTC"
@@ -81,16 +81,15 @@ def _render(document: Mapping[str, Any], service: str | None) -> Group:
     ]
     names = sorted(answers) if service is None else [service]
     if len(names) > 1:
-        shown.append(fleet_table(answers, alerts))
+        shown.append(fleet_table(answers, incidents))
     for name in names if len(names) == 1 else ():
         seen, window = document["services"][name]["requests"], document["window"]
         shown += service_lines(
             name=name,
             requests=f"{seen:,} requests in the last {window}",
             answers=answers[name],
-            alerts=[alert for alert in alerts if alert.service == name],
+            incidents=[one for one in incidents if one.service == name],
             now=now,
-            question_of=lambda service, trace_id: "",
             judge_usd=(document["judge"] or {}).get("usd_per_answer"),
         )
     return Group(*shown)

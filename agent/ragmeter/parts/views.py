@@ -37,16 +37,13 @@ class ControlSource:
 
 
 class Announcer:
-    """What people are told of the alerts of all parts, and when."""
+    """What people are told of the signals of all parts, and when."""
 
     def complete(self, alerts: Iterable[Alert]) -> None:
         """Add to alerts what they are folded under, and a link to their runbook."""
 
-    def announce(self, alerts: Sequence[Alert], now: float) -> Sequence[Alert]:
-        """Return those of all alerts that are to be announced at event time `now`.
-
-        Each has those that are folded under it.
-        """
+    def announce(self, alerts: Sequence[Alert], now: float) -> Sequence[Incident]:
+        """Return the incidents that people are to be told of at event time `now`."""
         return ()
 
 

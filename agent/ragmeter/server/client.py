@@ -37,6 +37,11 @@ def details_path(service: str) -> str:
     return f"{service_path(service)}/details"
 
 
+def incident_path(service: str, incident: str) -> str:
+    """Return the path of the page of an incident."""
+    return f"/incident/{_quote_segment(service)}/{_quote_segment(incident)}"
+
+
 def trace_path(service: str, trace_id: str) -> str:
     """Return the path of the page of a trace."""
     return f"/trace/{_quote_segment(service)}/{_quote_segment(trace_id)}"

@@ -22,9 +22,11 @@ from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts import answer_texts
 from ragmeter.parts.collection import PartKinds, PartPage
+from ragmeter.parts.incident_words import is_closed, still_open
 from ragmeter.server.client import (
     details_path,
     fill_path,
+    incident_path,
     quote_text,
     service_path,
     trace_path,
@@ -33,7 +35,7 @@ from ragmeter.windows.people_agreement import AGREEMENT_COLUMNS, AGREEMENT_NOTE
 
 from ragmeter_exporters import svg
 from ragmeter_exporters.page import numbers
-from ragmeter_exporters.page.alerts import alerts_view, incident_lines
+from ragmeter_exporters.page.incidents import IncidentView, incident_lines
 from ragmeter_exporters.page.questions import MARKS, RANGES
 from ragmeter_exporters.page.runbooks import runbook_pages
 from ragmeter_exporters.page.services import FleetView, ServicePageView
@@ -123,6 +125,7 @@ def make_environment() -> Environment:
         "seconds_interval": numbers.format_seconds_interval,
         "service_path": service_path,
         "details_path": details_path,
+        "incident_path": incident_path,
         "fill_path": fill_path,
         "format_tick": format_tick,
         "make_plot": plot,
@@ -175,37 +178,45 @@ def fleet_page(view: FleetView) -> str:
         NAME,
         view.base,
         view=view,
-        incidents=incident_lines(view.base.alerts, view.base.now),
+        incidents=incident_lines(still_open(view.base.incidents), view.base.now),
         fragments=render_parts(view.parts),
     )
 
 
 def service_page(view: ServicePageView) -> str:
     """Render the page of one service."""
-    alerts = [alert for alert in view.base.alerts if alert.service == view.name]
+    own = [one for one in view.base.incidents if one.service == view.name]
+    standing = still_open(own)
     return _page(
         "service.html",
         f"{one_line(view.name)} · {NAME}",
         view.base,
         view=view,
         questions=view.questions,
-        incidents=incident_lines(alerts, view.base.now),
-        ended=sum(alert.state == "resolved" for alert in alerts),
+        incidents=incident_lines(standing, view.base.now),
+        ended=len(own) - len(standing),
     )
 
 
 def details_page(view: DetailsView) -> str:
     """Render what is known of one service beyond its questions."""
-    alerts = [alert for alert in view.base.alerts if alert.service == view.service.name]
+    own = [one for one in view.base.incidents if one.service == view.service.name]
     return _page(
         "details.html",
         f"Details of {one_line(view.service.name)} · {NAME}",
         view.base,
-        alerts=alerts_view(alerts, view.base.now),
+        incidents=incident_lines(still_open(own), view.base.now),
+        ended=incident_lines([one for one in own if is_closed(one)], view.base.now),
         series=view.series,
         service=view.service,
         fragments=render_parts(view.parts),
     )
+
+
+def incident_page(view: IncidentView) -> str:
+    """Render the page of one incident."""
+    title = f"{view.line.title} · {one_line(view.line.incident.service)} · {NAME}"
+    return _page("incident.html", title, view.base, view=view)
 
 
 def trace_page(view: TraceView) -> str:

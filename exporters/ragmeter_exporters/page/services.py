@@ -44,22 +44,22 @@ class FleetRow:
     Args:
         seen: Requests in the window of the page.
         age: Seconds since the newest one; None without any.
-        firing: Its critical alerts and its warnings.
+        standing: Its open pages and warnings.
     """
 
     name: str
     answers: Sequence[Answer]
     seen: int
     age: float | None
-    firing: tuple[int, int]
+    standing: tuple[int, int]
 
     @property
     def severity(self) -> str:
         """How bad it is: `critical`, `warning` or nothing."""
         states = {answer.state for answer in self.answers}
-        if "bad" in states or self.firing[0]:
+        if "bad" in states or self.standing[0]:
             return "critical"
-        return "warning" if "moved" in states or self.firing[1] else ""
+        return "warning" if "moved" in states or self.standing[1] else ""
 
     @property
     def status(self) -> str:
@@ -68,9 +68,9 @@ class FleetRow:
             _name_some([one.question for one in self.answers if one.state == state], state)
             for state in ("bad", "moved")
         ]
-        alerts = sum(self.firing)
-        if not any(words) and alerts:
-            words.append(f"{alerts} alert{'' if alerts == 1 else 's'}")
+        incidents = sum(self.standing)
+        if not any(words) and incidents:
+            words.append(f"{incidents} incident{'' if incidents == 1 else 's'}")
         if self.age is not None and self.age > STALE_SECONDS:
             words.append(f"no request for {format_age(self.age)}")
         found = ", ".join(word for word in words if word)
@@ -143,7 +143,7 @@ def fleet_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> Flee
             answers=tuple(agent.questions(name).answers(name)),
             seen=agent.windows.count_traces(name, "", base.window),
             age=None if newest is None else max(0.0, moment - newest),
-            firing=base.firing.get(name, (0, 0)),
+            standing=base.standing.get(name, (0, 0)),
         )
 
     rows = read_each(agent, base.services, read)

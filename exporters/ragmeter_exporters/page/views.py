@@ -29,11 +29,12 @@ from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartPage
 from ragmeter.parts.contract import ServiceLink
+from ragmeter.parts.incident_words import still_open
+from ragmeter.parts.views import Incident
 from ragmeter.trace import GUESSED_FIELDS
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
-from ragmeter_exporters.page.alerts import firing_counts
 from ragmeter_exporters.page.numbers import format_bounds
 from ragmeter_exporters.page.questions import RANGES
 
@@ -208,8 +209,8 @@ class PageBase:
     """Facts of the agent that every page shows; `now` is stream time, None before any trace.
 
     Of the windows, the shortest first, `window` is that of the states and segments. `clock` is the
-    time by the clock, `newest` when the newest trace of a service came, `firing` its critical
-    alerts and warnings.
+    time by the clock, `newest` when the newest trace of a service came, `standing` its open
+    pages and warnings.
     """
 
     options: PageOptions
@@ -221,7 +222,8 @@ class PageBase:
     window: str
     traces: float
     alerts: list[Alert]
-    firing: dict[str, tuple[int, int]]
+    incidents: list[Incident]
+    standing: dict[str, tuple[int, int]]
     services: list[str]
     judge: JudgeSpend | None
 
@@ -292,6 +294,16 @@ def details_view(
     return DetailsView(base, view, list(agent.part_pages(service)), series)
 
 
+def count_open(incidents: Sequence[Incident]) -> dict[str, tuple[int, int]]:
+    """Count the (pages, warnings) that are open, by service."""
+    counts: dict[str, tuple[int, int]] = {}
+    for incident in still_open(incidents):
+        pages, warnings = counts.get(incident.service, (0, 0))
+        page = incident.severity == "page"
+        counts[incident.service] = (pages + page, warnings + (not page))
+    return counts
+
+
 def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageBase:
     """Copy what every page shows, under one hold of the lock."""
     health = agent.health()
@@ -300,6 +312,7 @@ def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageB
         services = list(windows.services())
         newest = {name: windows.newest_trace(name) for name in services}
         alerts = [alert.copy() for alert in agent.alerts()]
+        incidents = list(agent.incidents())
         names = tuple(windows.names)
         traces = sum(
             value for (name, _), value in agent.counters.items() if name == "rag_requests_total"
@@ -314,7 +327,8 @@ def base_view(agent: AgentView, options: PageOptions = DEFAULT_OPTIONS) -> PageB
             window=main_window(names),
             traces=traces,
             alerts=alerts,
-            firing=firing_counts(alerts),
+            incidents=incidents,
+            standing=count_open(incidents),
             services=services,
             judge=judge_spend(agent),
         )

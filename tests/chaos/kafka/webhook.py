@@ -16,7 +16,7 @@ __all__ = ["Received", "receiver"]
 
 
 class Received:
-    """`ids`: how often each notification came; `named`: (rule, service, event) of its id."""
+    """`ids`: how often each notification came; `named`: (kind, service, event) of its id."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -24,12 +24,12 @@ class Received:
         self.named: dict[str, tuple[str, str, str]] = {}
 
     def take(self, body: dict[str, Any]) -> None:
-        alert = body["alert"]
+        incident = body["incident"]
         self.ids[body["id"]] += 1
-        self.named[body["id"]] = (alert["rule"], alert["service"], body["event"])
+        self.named[body["id"]] = (incident["kind"], incident["service"], body["event"])
 
     def fired(self) -> Counter[tuple[str, str, str]]:
-        """How many different notifications there were of each alert and event."""
+        """How many different notifications there were of each incident and event."""
         return Counter(self.named.values())
 
     @property

@@ -11,6 +11,7 @@ from tests.exporters.alerts import absent, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import browser
 from tests.exporters.fakes import everything
+from tests.exporters.incidents import opened, over, refused
 from tests.exporters.server import serving
 from tests.exporters.test_real_browser import paths, visit
 from tests.real import require
@@ -38,7 +39,8 @@ def test_nothing_serious_is_wrong(width: int, scheme: str, tmp_path: Path) -> No
     some = ("grounding", "relevance", "error", "citation_f1", "input_tokens")
     whole.fake.table = {key: value for key, value in whole.fake.table.items() if key[2] in some}
     for agent in (whole, fallen()):
-        agent.alert_list += [make(), slow(), absent(), unscored(), drifted()]
+        signals = (make(), slow(), absent(), unscored(), drifted())
+        agent.incident_list += [opened(signals=signals), refused(), over(id="1" * 16)]
         service = f"/service/{agent.fake.services()[0]}"
         large = f"{service}/details?range=24h&metric=grounding&scorer=builtin"
         with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:

@@ -34,6 +34,7 @@ from tests.exporters.fakes import (
     as_agent_view,
     estimate,
     everything,
+    incident,
     results,
     trace,
 )
@@ -173,27 +174,19 @@ def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
     assert "grounding" in quality
 
 
-def test_firing_alerts_come_first_with_their_evidence() -> None:
+def test_open_incidents_come_first_in_the_details() -> None:
     agent = everything()
-    agent.alert_list = [
-        alert(id="1", severity="warning", rule="Slow", metric="latency", scorer="", value=4.8,
-              lower=4.5, upper=5.2, threshold=4.0, op=">",
-              labels={"stage": "total", "quantile": "0.95"}),
-        alert(id="2"),
-        alert(id="3", rule="Later", state="pending", fired_at=None),
-        alert(id="4", rule="Gone", state="resolved", resolved_at=NOW, reason="recovered"),
-        alert(id="5", rule="Silent", value=None, lower=None, upper=None, no_data=True),
-    ]  # fmt: skip
+    agent.incident_list = [
+        incident(),
+        incident(id="2" * 16, severity="warning", title="bot: slow answers"),
+        incident(id="3" * 16, state="over", title="bot: it is over", ended_at=NOW),
+    ]
     page = details(agent)
     text = page.text.replace("\u202f", " ")
-    assert text.index("GroundingLow") < text.index("Slow") < text.index("Later")
-    assert text.index("Slow") < text.index("Every measure")
-    assert "0.42 (0.38–0.46) < 0.60 in 1h" in text
-    assert "4.80 s (4.50–5.20 s) > 4.00 s in 1h" in text
-    assert "latency total p95" in text
-    assert "Alerting since 2026-09-21 14:03:20 UTC (10 min)" in text
-    assert "no traffic now: last known value" in text
-    assert "recovered" in text
+    assert text.index("answers are less grounded") < text.index("slow answers")
+    assert text.index("slow answers") < text.index("Recently over (1)")
+    assert text.index("it is over") < text.index("Every measure")
+    assert "/incident/bot/" + "2" * 16 in page.links()
     assert "/trace/bot/t-1" in page.links()
 
 
@@ -208,7 +201,7 @@ def test_nothing_yet() -> None:
 def live(seconds: float, **health: Any) -> Page:
     """The page of all services of an agent without alerts, so long after its newest request."""
     agent = everything()
-    agent.alert_list.clear()
+    agent.incident_list.clear()
     agent.state = AgentHealth(**health)
     return fleet(agent, PageOptions(clock=lambda: NOW + seconds, started=NOW - 7200.0))
 
@@ -248,9 +241,9 @@ def test_fifty_services_are_a_small_page_with_the_troubled_first() -> None:
         questions.table[name] = fine
     questions.table["service-35"] = [answer("works", state="moved"), *fine[1:]]
     agent.asked = questions
-    agent.alert_list = [
-        alert(id=f"a{n}", service=f"service-{n:02d}", severity=severity, worst=[f"w{n}"])
-        for n, severity in ((30, "warning"), (40, "critical"), (20, "critical"))
+    agent.incident_list = [
+        incident(id=f"a{n}", service=f"service-{n:02d}", severity=severity, worst=(f"w{n}",))
+        for n, severity in ((30, "warning"), (40, "page"), (20, "page"))
     ]
     html = fleet_page(fleet_view(as_agent_view(agent), LIVE))
     page = Page(html)
@@ -258,7 +251,7 @@ def test_fifty_services_are_a_small_page_with_the_troubled_first() -> None:
     table = page.text.split("Status")[1]
     order = [table.index(f"service-{n}") for n in (20, 40, 30, 35, 10)]
     assert order == sorted(order)
-    assert "■ 1 alert" in table
+    assert "■ 1 incident" in table
     assert "▲ works moved" in table
     assert table.count("OK") == 46
     links = [link for link in page.links() if link.startswith("/service/")]
@@ -285,7 +278,7 @@ def test_worst_traces_lead_to_their_pages() -> None:
 def test_a_worst_trace_that_is_no_longer_kept_has_no_link() -> None:
     agent = everything()
     agent.documents.clear()
-    agent.alert_list.clear()
+    agent.incident_list.clear()
     page = details(agent)
     assert "Its text is not kept any more." in page.text
     assert "/trace/bot/t-1" not in page.links()
@@ -297,7 +290,7 @@ def test_perfect_traces_are_not_worst() -> None:
         ("bot", "error", "builtin"): [RankedTrace("fine", 0.0, NOW)],
         ("bot", "relevance", "builtin"): [RankedTrace("best", 3.0, NOW)],
     }
-    agent.alert_list.clear()
+    agent.incident_list.clear()
     assert "Worst traces" not in details(agent).text
 
 
@@ -365,9 +358,14 @@ def hostile() -> FakeAgent:
     questions.segments = [SegmentAnswer(segment, "works", level(0.6), moved=True)] * 3
     questions.new = [Change(NOW - 7200, "model", long)]
     agent.asked = questions
-    agent.alert_list = [
-        alert(service=service, segment=segment, rule=HOSTILE, summary=long, worst=[HOSTILE])
-    ]
+    signal = alert(service=service, segment=segment, rule=HOSTILE, summary=long, worst=[HOSTILE])
+    agent.incident_list = [
+        incident(
+            service=service, segment=segment, title=HOSTILE, summary=long, detail=(long, HOSTILE),
+            worst=(HOSTILE,), worst_questions=((HOSTILE, 3),), signals=(signal,),
+            runbook="/runbooks/errors.md",
+        )
+    ]  # fmt: skip
     return agent
 
 

@@ -218,7 +218,7 @@ def test_the_details_say_why_scorers_differ() -> None:
         ({"grounded": "bad"}, (1, 0), 3.0, "grounded bad"),
         ({"grounded": "moved", "fast": "moved"}, (0, 0), 3.0, "2 moved"),
         ({"grounded": "bad", "fast": "moved"}, (0, 0), 3.0, "grounded bad, fast moved"),
-        ({}, (0, 1), 3.0, "1 alert"),
+        ({}, (0, 1), 3.0, "1 incident"),
         ({}, (0, 0), 1200.0, f"no request for 20{THIN}min"),
         (dict.fromkeys((one.name for one in QUESTIONS), "not enough"), (0, 0), 3.0,
          "not enough yet"),

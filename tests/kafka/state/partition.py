@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.settings import Settings
@@ -18,6 +17,7 @@ from ragmeter.kafka.scores_topic import decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import Rows
 from ragmeter.parts.collection import document_kinds
+from ragmeter.parts.views import Incident
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.rows import OutboxItem
 
@@ -55,9 +55,9 @@ class Owned:
         return {number: state for number, state in self.held.items() if isinstance(state, kind)}
 
 
-def notify(alert: Alert, now: float) -> list[OutboxItem]:
-    body = json.dumps(dict(sorted(alert.annotations.items())))
-    return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, body, now)]
+def notify(incident: Incident, now: float) -> list[OutboxItem]:
+    body = json.dumps(incident.detail)
+    return [OutboxItem(f"{incident.id}-{incident.state}", incident.id, body, now)]
 
 
 def state_of(

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.alerts.alert import Alert
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_scores, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, row_key
+from ragmeter.parts.views import Incident
 from ragmeter.store.rows import OutboxItem
 
 from tests.embedded.test_agent import ERRORS, feed, mixed, running
@@ -116,9 +116,9 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     """The same traces through SQLite and the worker thread: every bucket to the byte."""
     names: list[str] = []
 
-    def remember(alert: Alert, now: float) -> list[OutboxItem]:
-        names.extend(item.id for item in notify(alert, now))
-        return notify(alert, now)
+    def remember(incident: Incident, now: float) -> list[OutboxItem]:
+        names.extend(item.id for item in notify(incident, now))
+        return notify(incident, now)
 
     with running(tmp_path, rules=ERRORS, notify=remember) as instrument:
         feed(instrument, [(item, number) for number, item in enumerate(traffic())])

@@ -150,6 +150,10 @@ class AlertEngine:
         """Choose which of all alerts that are held are announced at event time `now`."""
         return self._folder.update(alerts, now)
 
+    def announced(self) -> list[tuple[Alert, list[Alert]]]:
+        """Return the alerts that are announced and not over, each with those folded under it."""
+        return self._folder.announced()
+
     def _family(self, alert: Alert) -> str:
         judge = alert.drift is not None and alert.drift["kind"] == "judge"
         if judge or alert.unscored is not None or alert.metric.startswith("judge_"):

@@ -87,6 +87,16 @@ class NotificationFolder:
         """Return when the first of the waiting warnings is announced."""
         return min(self._waiting.values(), default=math.inf)
 
+    def announced(self) -> list[tuple[Alert, list[Alert]]]:
+        """Return copies of what is announced and not over, each with those folded under it."""
+        return [
+            (
+                alert.copy(),
+                [one.copy() for one in self._folded.values() if one.folded_under == alert.id],
+            )
+            for alert in self._announced.values()
+        ]
+
     def rows(self) -> dict[str, Alert]:
         """Return copies of the whole state, as rows."""
         return {

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.alert import KEEP_RESOLVED, Alert
 from ragmeter.parts.contract import Event, Part, PartContext
 from ragmeter.parts.incidents.engine import AlertEngine, IncidentState
-from ragmeter.parts.views import Announcer, Explainer
+from ragmeter.parts.incidents.from_alerts import incident_of
+from ragmeter.parts.views import Announcer, Explainer, Incident, OpenIncidents
 from ragmeter.windows.windows import Windows
 
 
-class IncidentsPart(Part[IncidentState], Announcer):
-    """Holds the alerts of rules over the windows, and chooses what is announced of all alerts."""
+class IncidentsPart(Part[IncidentState], Announcer, OpenIncidents):
+    """Holds the alerts of rules over the windows, and makes incidents of all alerts."""
 
     name = "incidents"
     package = __package__
@@ -23,6 +24,7 @@ class IncidentsPart(Part[IncidentState], Announcer):
         self.engine = engine
         self._windows = windows
         self._saved: Mapping[str, IncidentState] = {}
+        self._over: dict[str, Incident] = {}  # lately, by id
 
     @classmethod
     def build(cls, context: PartContext) -> Self:
@@ -55,9 +57,27 @@ class IncidentsPart(Part[IncidentState], Announcer):
         """Add to alerts what they are folded under, and a link to their runbook."""
         self.engine.complete(alerts)
 
-    def announce(self, alerts: Sequence[Alert], now: float) -> Sequence[Alert]:
-        """Return the alerts to announce at event time `now`, each with those folded under it."""
-        return self.engine.announce(alerts, now)
+    def announce(self, alerts: Sequence[Alert], now: float) -> Sequence[Incident]:
+        """Return the incidents that people are to be told of at event time `now`."""
+        told = [incident_of(alert) for alert in self.engine.announce(alerts, now)]
+        for incident in told:
+            if incident.over:
+                self._over[incident.id] = incident
+            else:
+                self._over.pop(incident.id, None)
+        for name, incident in list(self._over.items()):
+            if now - incident.updated_at >= KEEP_RESOLVED:
+                del self._over[name]
+        return told
+
+    def incidents(self, service: str | None = None) -> Sequence[Incident]:
+        """Return the incidents of a service, or of all, that are open or lately over."""
+        standing = [incident_of(alert, folded) for alert, folded in self.engine.announced()]
+        return [
+            incident
+            for incident in (*standing, *self._over.values())
+            if service in (None, incident.service)
+        ]
 
     def changes(self) -> Mapping[str, IncidentState | None]:
         """Return the rows of alerts that changed."""
