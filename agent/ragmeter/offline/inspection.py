@@ -178,10 +178,9 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
     for field_name, guess in (trace.guessed or {}).items():
         if guess in _ADVICE:
             yield f"{field_name}: {_ADVICE[guess]}"
-    taken = {origin.span_id for origin in origins.get("passages", ())}
-    tools = {origin.name: origin.span_id in taken for origin in origins.get("tools", ())}
-    for name, is_taken in tools.items():
-        if is_taken:
+    for tool in origins.get("tools", ()):
+        name = tool.name or "without a name"
+        if tool.taken:
             yield f"tool {name}: its result gives passages; otlp.excluded_tools: [{name}] if not so"
         else:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"

@@ -68,8 +68,8 @@ def finish_reason(span: Span) -> str | None:
         if reason := read_finish_reason(first):
             return reason
     found: str | None = None
-    for body in _bodies(span):
-        for node in _objects(body):
+    for body in reply_bodies(span):
+        for node in body_objects(body):
             details = node.get("incomplete_details")
             if isinstance(details, dict) and (reason := read_finish_reason(details.get("reason"))):
                 return reason
@@ -84,10 +84,10 @@ def finish_reason(span: Span) -> str | None:
 
 def served_model(span: Span) -> str | None:
     """Return the model that a reply's body names, which may not be the one that was asked for."""
-    for body in _bodies(span):
+    for body in reply_bodies(span):
         if not isinstance(body, dict) or not _is_reply(body):
             continue
-        for node in _objects(body):
+        for node in body_objects(body):
             if model := first_text(node, _MODEL_KEYS):
                 return model[:_MAX_NAME]
     return None
@@ -107,8 +107,8 @@ def has_choices(span: Span) -> bool:
         return True
     if "llm.output_messages.1.message.content" in attributes:
         return True
-    for body in _bodies(span):
-        for node in _objects(body):
+    for body in reply_bodies(span):
+        for node in body_objects(body):
             for key in ("choices", "candidates", "generations"):
                 listed = node.get(key)
                 while isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], list):
@@ -126,7 +126,8 @@ def _is_reply(body: Mapping[str, Any]) -> bool:
     return any(key in body for key in _REPLY_KEYS)
 
 
-def _bodies(span: Span) -> Iterator[Any]:
+def reply_bodies(span: Span) -> Iterator[Any]:
+    """Yield the replies that a span holds whole, opened."""
     for key in _BODIES:
         value = span.attributes.get(key)
         if not isinstance(value, str):
@@ -140,7 +141,7 @@ def _bodies(span: Span) -> Iterator[Any]:
             yield opened
 
 
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+def body_objects(value: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the objects of a body, outer ones first; a long list by its first and last items."""
     level = [value]
     seen = 0
@@ -160,5 +161,5 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _found(value: Any, keys: tuple[str, ...]) -> list[str]:
-    texts = (scalar_text(node.get(key)) for node in _objects(value) for key in keys)
+    texts = (scalar_text(node.get(key)) for node in body_objects(value) for key in keys)
     return [text for text in texts if text]

@@ -26,7 +26,6 @@ from ragmeter.ingest.requests.tree import (
     annotate_tree,
     build_span_tree,
     find_requests,
-    tool_name,
 )
 from ragmeter.ingest.spans import Span, replace_surrogates
 from ragmeter.trace import MAX_ID, Trace
@@ -38,11 +37,15 @@ _SERVER_KINDS = (2, 5)  # server and consumer
 
 @dataclass(frozen=True, slots=True)
 class FieldOrigin:
-    """The span that holds a field of a trace; `name` is that of the tool for a tool."""
+    """The span that holds a field of a trace.
+
+    For a tool, `name` is its own, and `taken` says whether its result gives passages.
+    """
 
     span_id: str
     name: str
     convention: str
+    taken: bool | None = None
 
 
 @dataclass(slots=True)
@@ -167,14 +170,17 @@ def _sampling(node: SpanNode) -> dict[str, float] | None:
 
 
 def _origins(request: ComposedRequest) -> dict[str, list[FieldOrigin]]:
-    return {
+    origins = {
         name: [
-            FieldOrigin(
-                node.span.span_id,
-                tool_name(node.span) if name == "tools" else node.span.name,
-                node.preview.convention,
-            )
+            FieldOrigin(node.span.span_id, node.span.name, node.preview.convention)
             for node in nodes
         ]
         for name, nodes in request.origins.items()
     }
+    origins["tools"] = [
+        FieldOrigin(
+            tool.node.span.span_id, tool.name, tool.node.preview.convention, taken=tool.taken
+        )
+        for tool in request.tools
+    ]
+    return origins

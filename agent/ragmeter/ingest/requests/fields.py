@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -26,7 +26,13 @@ from ragmeter.ingest.requests.outcome import (
     sum_usage,
 )
 from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
-from ragmeter.ingest.requests.tree import SpanNode, ToolUse, is_run, last_retrieval_moment
+from ragmeter.ingest.requests.tree import (
+    SpanNode,
+    ToolUse,
+    is_run,
+    last_retrieval_moment,
+    tool_name,
+)
 from ragmeter.ingest.spans import replace_surrogates
 from ragmeter.reasons import Reason
 from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess
@@ -50,6 +56,22 @@ _IDENTITY_WORDS = frozenset(
 )  # fmt: skip
 _ID_WORDS = frozenset(
     ("id", "ids", "uid", "uuid", "guid", "name", "key", "hash", "address", "identifier", "email")
+)
+# ids of one request, and what frameworks add to each
+_RANDOM_NAME = re.compile(
+    r"(?:^|[._-])(?:checkpoint_(?:ns|id|map)|run_?id|request_?id|trace_?id|span_?id|correlation_?id"
+    r"|message_?id|execution_?id|invocation_?id|event_?id|generation_?id|completion_?id|response_?id"
+    r"|nonce|timestamp|created_at|started_at|x-request-id)$"
+    r"|^(?:ls|lc|langgraph|checkpoint|__pregel)_",
+    re.IGNORECASE,
+)
+_RANDOM_VALUE = re.compile(
+    r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{16}", re.IGNORECASE
+)
+_GROUP_NAME = re.compile(
+    r"tenant|customer|org|account|project|workspace|team|client|app|index|collection|dataset"
+    r"|prompt|model|version|release|deploy|commit|sha|build",
+    re.IGNORECASE,
 )
 # names of steps that check, grade or guard an answer: `check.task`, `grade_answer`
 _CHECKS = re.compile(
@@ -92,6 +114,15 @@ _ANSWER = _TextField(
 
 
 @dataclass(frozen=True, slots=True)
+class SeenTool:
+    """A tool of a request, the node that shows it, and whether its result gives passages."""
+
+    name: str
+    node: SpanNode
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ComposedRequest:
     """The fields of a request.
 
@@ -99,14 +130,15 @@ class ComposedRequest:
         values: Fields of a `Trace`, without id, service, time, sampling and span.
         end: End of the request in Unix nanoseconds.
         is_request: False without any model call, anything retrieved and any run of an agent.
-        origins: The nodes that hold query, answer and passages, by field; under `tools` those
-            whose results may be passages.
+        origins: The nodes that hold query, answer and passages, by field.
+        tools: Every tool that was seen, with whether its result was taken for passages.
     """
 
     values: dict[str, Any]
     end: int
     is_request: bool
     origins: dict[str, list[SpanNode]]
+    tools: list[SeenTool] = field(default_factory=list)
 
 
 def compose_request(
@@ -169,8 +201,8 @@ def compose_request(
             "query": [query.node] if query.node else [],
             "answer": [answer.node] if answer.node else [],
             "passages": request.retrieved.spans,
-            "tools": [node for node in request.nodes if node.tool_use][:_MAX_NAMED_TOOLS],
         },
+        tools=request.tools()[:_MAX_NAMED_TOOLS],
     )
 
 
@@ -180,6 +212,13 @@ def is_identity(name: str) -> bool:
     while len(words) > 1 and words[-1] in _ID_WORDS:
         words.pop()
     return bool(words) and words[-1] in _IDENTITY_WORDS
+
+
+def is_random(name: str, value: str) -> bool:
+    """Return whether a tag is another one in every request, and so says nothing of any group."""
+    if _RANDOM_NAME.search(name):
+        return True
+    return _RANDOM_VALUE.fullmatch(value) is not None and not _GROUP_NAME.search(name)
 
 
 def hash_identity(value: str, settings: OtlpSettings) -> str:
@@ -210,7 +249,7 @@ class _RequestFields:
         self._text_limit = settings.text_limit
         self.nodes = list(node.walk())
         self.retrievals = find_retrievals(node)
-        self.retrieved = collect_passages(node)
+        self.retrieved = collect_passages(node, settings)
         # model calls that no retrieval makes for itself, by their end
         inside = {
             id(below)
@@ -425,6 +464,20 @@ class _RequestFields:
         }
         return {name: seconds for name, seconds in stages.items() if seconds is not None}
 
+    def tools(self) -> list[SeenTool]:
+        """Return every tool that was seen, in spans or in the messages of calls."""
+        taken = {id(node) for node in self.retrieved.spans}
+        seen: dict[str, SeenTool] = {}
+        for node in self.nodes:
+            if node.role is SpanRole.TOOL:
+                name = tool_name(node.span)
+                if name not in seen or id(node) in taken:
+                    seen[name] = SeenTool(name, node, id(node) in taken)
+        for name, is_taken in self.retrieved.tools.items():
+            if name not in seen or is_taken:
+                seen[name] = SeenTool(name, self.retrieved.tool_calls[name], is_taken)
+        return list(seen.values())
+
     def choice_guess(self, answer: _FieldChoice) -> Guess | None:
         """Return the doubt about the first of several replies: the user may have seen another."""
         if answer.node is None or not answer.text:
@@ -441,7 +494,9 @@ class _RequestFields:
 
     def passages_guess(self) -> Guess | None:
         """Return the doubt about the passages: nobody has said that a tool is a retrieval."""
-        likely = any(node.tool_use is ToolUse.LIKELY for node in self.retrieved.spans)
+        likely = self.retrieved.guessed or any(
+            node.tool_use is ToolUse.LIKELY for node in self.retrieved.spans
+        )
         return Guess.TOOL_RESULT if likely else None
 
     def model(self, answer: _FieldChoice) -> tuple[str | None, Guess | None]:
@@ -556,6 +611,8 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
             value = replace_surrogates(value)
             if is_identity(name):
                 value = hash_identity(value, settings)
+            elif is_random(name, value):
+                continue
             tags.setdefault(replace_surrogates(name), value)
     resources = [node.span.resource for node in request.nodes]
     for name, keys in _RESOURCE_TAGS.items():

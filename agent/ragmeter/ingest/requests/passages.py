@@ -10,11 +10,15 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.conventions.documents import read_tool_documents
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, SpanRole
-from ragmeter.ingest.requests.tree import SpanNode
+from ragmeter.ingest.conventions.tool_results import read_hosted_documents, read_tool_results
+from ragmeter.ingest.requests.tree import SpanNode, ToolUse, classify_result
 from ragmeter.reasons import Reason
 
 _MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
+_MAX_CALLS = 50  # of one request whose messages are looked into, the last ones
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
 _GAPS = (Reason.CONTENT_HIDDEN, Reason.PASSAGES_TRUNCATED, Reason.PASSAGES_ID_ONLY)  # worst first
 _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may have thousands
@@ -22,11 +26,20 @@ _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may
 
 @dataclass(slots=True)
 class RetrievedPassages:
-    """Documents of retrievals, why they are missing or incomplete, and the spans that hold them."""
+    """Documents of retrievals, why they are missing or incomplete, and the spans that hold them.
+
+    Attributes:
+        guessed: Whether nobody has said that the tool that gave them retrieves.
+        tools: Whether the result was taken, by the name of a tool that only messages tell of.
+        tool_calls: The call whose messages do, by that name.
+    """
 
     documents: list[RetrievedDocument] | None = None
     gap: Reason | None = None
     spans: list[SpanNode] = field(default_factory=list)
+    guessed: bool = False
+    tools: dict[str, bool] = field(default_factory=dict)
+    tool_calls: dict[str, SpanNode] = field(default_factory=dict)
 
 
 def find_retrievals(node: SpanNode) -> list[SpanNode]:
@@ -42,29 +55,64 @@ def find_retrievals(node: SpanNode) -> list[SpanNode]:
     return sorted(retrievals, key=_time_order)
 
 
-def collect_passages(node: SpanNode) -> RetrievedPassages:
+def collect_passages(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages:
     """Return what the request at a node of an annotated tree retrieved, without duplicates."""
     retrieved = _gather([node], 0)
     if retrieved is None:
-        # No span is a retrieval: the innermost chain with documents counts, or a model call that
-        # searches by itself (grounding with a search tool).
-        holders = [
-            below
-            for below in node.walk()
-            if below.preview.documents and below.role in (SpanRole.CHAIN, SpanRole.LLM)
-        ]
-        if not holders:
-            gaps = (below.preview.documents_gap for below in node.walk())
-            gap = next((gap for gap in gaps if gap), Reason.NO_PASSAGES_CAPTURED)
-            return RetrievedPassages(gap=gap)
-        content = holders[-1].preview
-        retrieved = RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
+        retrieved = _held_elsewhere(node, settings)
     if retrieved.documents is not None:
         retrieved.documents = _unique(retrieved.documents)
         seen = {document.gap for document in retrieved.documents}
         worst = (gap for gap in _GAPS if gap in seen)
         retrieved.gap = retrieved.gap or next(worst, None)
     return retrieved
+
+
+def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages:
+    """Return the documents of a request without a retrieval of its own.
+
+    The innermost chain with documents counts, or a model call that searches by itself (grounding
+    with a search tool); else the reply of a call that has the provider search, else the results of
+    tools that a call was given.
+    """
+    nodes = list(node.walk())
+    holders = [
+        below
+        for below in nodes
+        if below.preview.documents and below.role in (SpanRole.CHAIN, SpanRole.LLM)
+    ]
+    if holders:
+        content = holders[-1].preview
+        return RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
+    calls = [below for below in nodes if below.role is SpanRole.LLM][-_MAX_CALLS:]
+    tops = [node] if node.role in (SpanRole.CHAIN, SpanRole.OTHER) else []
+    hosted = RetrievedPassages()
+    for call in (*calls, *tops):
+        documents = read_hosted_documents(call.span)
+        if documents is not None:
+            hosted.documents = [*(hosted.documents or ()), *documents]
+            hosted.spans.append(call)
+            if call in tops:
+                break
+    if hosted.documents is not None:
+        return hosted
+    given = RetrievedPassages()
+    for call in calls:
+        for result in read_tool_results(call.span):
+            documents = read_tool_documents(result.value)
+            use = classify_result(result.name, documents or (), settings)
+            taken = documents is not None and use is not ToolUse.OTHER
+            given.tools[result.name] = given.tools.get(result.name, False) or taken
+            given.tool_calls.setdefault(result.name, call)
+            if taken and documents is not None:
+                given.documents = [*(given.documents or ()), *documents]
+                given.guessed = given.guessed or use is ToolUse.LIKELY
+                if call not in given.spans:
+                    given.spans.append(call)
+    if given.documents is None:
+        gaps = (below.preview.documents_gap for below in nodes)
+        given.gap = next((gap for gap in gaps if gap), Reason.NO_PASSAGES_CAPTURED)
+    return given
 
 
 def _time_order(node: SpanNode) -> tuple[int, int, str]:

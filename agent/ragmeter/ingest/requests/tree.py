@@ -67,11 +67,24 @@ def classify_tool(
 ) -> ToolUse:
     """Return what a tool with a result that can be read as documents is."""
     names = {tool_name(span), span.name[:_MAX_NAME]}
+    if span.status == 2 and not _is_listed(names, settings.tool_names):
+        return ToolUse.OTHER
+    return classify_result(tool_name(span), documents, settings, names)
+
+
+def classify_result(
+    name: str,
+    documents: Sequence[RetrievedDocument],
+    settings: OtlpSettings,
+    names: set[str] | None = None,
+) -> ToolUse:
+    """Return what the result of a tool is, by its name and form; `names` are all that it has."""
+    names = {name} if names is None else names
     if _is_listed(names, settings.tool_names):
         return ToolUse.NAMED
-    if _is_listed(names, settings.excluded_tools) or span.status == 2:
+    if _is_listed(names, settings.excluded_tools):
         return ToolUse.OTHER
-    words = [word.lower() for word in _WORD.findall(tool_name(span))]
+    words = [word.lower() for word in _WORD.findall(name)]
     searches, writes = _find_verbs(words)
     if searches or (not writes and _are_texts(documents)):
         return ToolUse.LIKELY

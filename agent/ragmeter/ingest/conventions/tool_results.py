@@ -1,0 +1,227 @@
+"""Read what was retrieved where no span retrieves: in the messages and replies of model calls.
+
+A loop over a model that is written by hand has no span for its tools: their results stand in the
+messages of the next call alone. Hosted search (a file search of the provider, retrieve and
+generate) gives its documents with the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragmeter.ingest.conventions.documents import read_documents
+from ragmeter.ingest.conventions.reply_facts import body_objects, reply_bodies
+from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
+from ragmeter.ingest.conventions.values import (
+    flattened_items,
+    parse_nested_json,
+    role_names,
+    scalar_text,
+)
+from ragmeter.ingest.spans import Span
+
+_MAX_MESSAGES = 500  # of one call, the last ones
+_MAX_RESULTS = 50  # of one call
+_MESSAGE_KEYS = ("gen_ai.input.messages", "input.value", "traceloop.entity.input",
+                 "langfuse.observation.input", "mlflow.spanInputs", "ai.prompt.messages",
+                 "gen_ai.prompt", "ai.prompt")  # fmt: skip
+_RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "function_call_output")
+_RESULT_KEYS = ("response", "result", "output", "content", "results")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gave back, by the messages of a model call; `name` is empty if none tells it."""
+
+    name: str
+    value: Any
+
+
+def read_tool_results(span: Span) -> list[ToolResult]:
+    """Return the results of tools that a model call was given since the user's last message."""
+    messages = _messages(span)[-_MAX_MESSAGES:]
+    names: dict[str, str] = {}
+    results: list[ToolResult] = []
+    for message in messages:
+        role = str(message.get("role") or message.get("type") or "").strip().lower()
+        role = role_names().get(role, role)
+        for identity, name in _calls(message):
+            names[identity] = name
+        found = list(_results(message, role, names))
+        if role == "user" and not found:
+            results = []  # an earlier turn's
+        results += found
+    return results[-_MAX_RESULTS:]
+
+
+def _messages(span: Span) -> list[Mapping[str, Any]]:
+    """Return the messages that went to the model, in the first form that a span has."""
+    attributes = span.attributes
+    for prefix, inner in (("llm.input_messages", "message."), ("gen_ai.prompt", "")):
+        flat = flattened_items(attributes, prefix)
+        if flat:
+            return [
+                _unflattened({k.removeprefix(inner): v for k, v in one.items()}) for _, one in flat
+            ]
+    for key in _MESSAGE_KEYS:
+        opened = parse_nested_json(attributes.get(key))
+        for name in ("messages", "input", "contents"):
+            if isinstance(opened, dict) and isinstance(opened.get(name), list):
+                opened = opened[name]
+        while isinstance(opened, list) and len(opened) == 1 and isinstance(opened[0], list):
+            opened = opened[0]
+        if isinstance(opened, list):
+            items = [parse_nested_json(one) for one in opened[-_MAX_MESSAGES:]]
+            messages: list[Mapping[str, Any]] = [
+                _plain(one) for one in items if isinstance(one, dict)
+            ]
+            if messages:
+                return messages
+    events = (
+        (event.name, event.attributes) for event in span.events if event.name.endswith(".message")
+    )
+    return [{"role": name.split(".")[-2], **_event_body(body)} for name, body in events]
+
+
+def _event_body(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    body = parse_nested_json(attributes.get("gen_ai.event.content"))
+    return {**attributes, **body} if isinstance(body, dict) else dict(attributes)
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Open the forms in which LangChain dumps a message."""
+    kwargs = message.get("kwargs")
+    if isinstance(kwargs, dict) and isinstance(message.get("id"), list) and message["id"]:
+        return {**kwargs, "role": str(message["id"][-1])}
+    data = message.get("data")
+    if isinstance(data, dict) and "content" not in message:
+        return {**data, "role": message.get("type")}
+    return message
+
+
+def _unflattened(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a flattened message with its calls and parts as lists."""
+    calls = [
+        {key.removeprefix("tool_call."): value for key, value in call.items()}
+        for _, call in flattened_items(item, "tool_calls")
+    ]
+    parts = [
+        {key.removeprefix("message_content."): value for key, value in part.items()}
+        for _, part in flattened_items(item, "contents")
+    ]
+    message = {**item, "tool_calls": calls}
+    content = parse_nested_json(item.get("content"))
+    if parts:
+        message["content"] = parts
+    elif isinstance(content, list):
+        message["content"] = content
+    return message
+
+
+def _calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield id and name of the calls that an assistant's message asks for."""
+    extra = message.get("additional_kwargs")
+    lists = [message.get(key) for key in ("tool_calls", "toolCalls", "content", "parts")]
+    lists.append(extra.get("tool_calls") if isinstance(extra, dict) else None)
+    calls: list[Any] = [one for listed in lists if isinstance(listed, list) for one in listed]
+    for call in (*calls, message):
+        if not isinstance(call, dict):
+            continue
+        used = call.get("toolUse")
+        inner: Mapping[str, Any] = used if isinstance(used, dict) else call
+        function = inner.get("function")
+        holder: Mapping[str, Any] = function if isinstance(function, dict) else inner
+        name = scalar_text(
+            holder.get("name") or inner.get("function.name") or inner.get("toolName")
+        )
+        keys = ("call_id", "id", "toolUseId", "toolCallId", "tool_call_id")
+        for identity in (scalar_text(inner.get(key)) for key in keys):
+            if identity and name:
+                yield identity, name
+
+
+def _results(
+    message: Mapping[str, Any], role: str, names: Mapping[str, str]
+) -> Iterator[ToolResult]:
+    kind = str(message.get("type") or "")
+    if kind == "function_call_output":  # of the API "responses"
+        yield ToolResult(_name(message, names), message.get("output"))
+        return
+    parts: list[Any] = next(
+        (message[key] for key in ("parts", "content") if isinstance(message.get(key), list)), []
+    )
+    found = False
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        inner = (
+            part.get("toolResult") or part.get("functionResponse") or part.get("function_response")
+        )
+        inner = inner if isinstance(inner, dict) else part
+        if inner is part and part.get("type") not in _RESULT_PARTS:
+            continue
+        value = next((inner[key] for key in _RESULT_KEYS if inner.get(key) is not None), None)
+        if isinstance(value, dict) and set(value) <= {"type", "value"}:  # Vercel
+            value = value.get("value")
+        if isinstance(value, list) and all(
+            isinstance(one, dict) and "json" in one for one in value
+        ):
+            value = value[0]["json"] if value else None  # Bedrock
+        found = True
+        yield ToolResult(_name(inner, names), value)
+    if role == "tool" and not found:
+        yield ToolResult(_name(message, names), message.get("content"))
+
+
+def _name(result: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    given = scalar_text(result.get("name") or result.get("toolName") or result.get("tool_name"))
+    keys = ("tool_call_id", "tool_use_id", "toolUseId", "toolCallId", "call_id", "id")
+    called = (names.get(str(result.get(key))) for key in keys)
+    return given or next((name for name in called if name), "")
+
+
+def read_hosted_documents(span: Span) -> list[RetrievedDocument] | None:
+    """Return the documents that the provider's own search gave with a reply, None without any."""
+    found: list[RetrievedDocument] = []
+    searched = False
+    for body in reply_bodies(span):
+        for node in body_objects(body):
+            listed = _hosted_list(node)
+            if listed is not None:
+                searched = True
+                found += read_documents(listed) or []
+        if searched:
+            break
+    return found if searched and (has_texts(found) or not found) else None
+
+
+def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
+    """Return the list of documents that an object of a reply holds, None for any other object."""
+    kind = str(node.get("type") or "")
+    results = node.get("results")
+    if kind in ("file_search_call", "file_search") and isinstance(results, list):
+        return results
+    references = node.get("retrievedReferences")  # Bedrock
+    if isinstance(references, list):
+        return references
+    for key in ("groundingChunks", "grounding_chunks"):  # Gemini and Vertex AI
+        chunks = node.get(key)
+        if isinstance(chunks, list):
+            contexts = (
+                chunk.get("retrievedContext") or chunk.get("retrieved_context")
+                for chunk in chunks
+                if isinstance(chunk, dict)
+            )
+            held = [context for context in contexts if isinstance(context, dict)]
+            return held or None
+    context = node.get("context")  # Azure OpenAI on your data
+    cited = context.get("citations") if isinstance(context, dict) else None
+    if isinstance(cited, list):
+        return cited
+    if kind == "search_result" and isinstance(node.get("content"), list):  # Anthropic
+        parts = (one.get("text") for one in node["content"] if isinstance(one, dict))
+        text = "\n".join(part for part in parts if isinstance(part, str))
+        return [{"text": text, "source": node.get("source"), "title": node.get("title")}]
+    return None
