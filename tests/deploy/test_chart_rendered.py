@@ -155,7 +155,8 @@ def test_secrets_are_mounted_by_reference() -> None:
     }
     path = settings_of(objects)["judge"]["api_key_file"]
     assert path == "/etc/ragmeter/secrets/judge-api-key"
-    (salt,) = container(objects)["env"]
+    telemetry, salt = container(objects)["env"]
+    assert telemetry == {"name": "ORT_DISABLE_TELEMETRY", "value": "1"}
     assert salt["valueFrom"] == {"secretKeyRef": {"name": "ragmeter", "key": "session-salt"}}
     assert all(item["kind"] != "Secret" for item in objects)
 

@@ -83,9 +83,11 @@ httpGet:
 {{- end -}}
 
 {{- define "ragmeter.env" -}}
-{{- $salt := .Values.secrets.sessionSalt -}}
-{{- if or $salt.existingSecret .Values.extraEnv }}
+{{- $salt := .Values.secrets.sessionSalt }}
 env:
+  # ONNX Runtime must send nothing to its makers
+  - name: ORT_DISABLE_TELEMETRY
+    value: "1"
   {{- if $salt.existingSecret }}
   - name: RAGMETER_OTLP__SESSION_SALT
     valueFrom:
@@ -96,7 +98,6 @@ env:
   {{- with .Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- end }}
 {{- with .Values.extraEnvFrom }}
 envFrom:
   {{- toYaml . | nindent 2 }}

@@ -186,7 +186,7 @@ def test_the_names_are_there() -> None:
     assert "mlflow.spanOutputs" in NAMES
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(attributes=ATTRIBUTES, events=EVENTS, name=st.text(max_size=8))
 def test_no_convention_raises(
     attributes: dict[str, Any], events: list[SpanEvent], name: str

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import platform
 import re
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ _GRAPH_VERSION = 1  # raise it with every change of the graph or the reading tha
 _MAX_MANIFEST_BYTES = 1 << 20
 _CPU_INFO = Path("/proc/cpuinfo")
 _EXTRA = "pip install 'ragmeter[model]'"
+# ONNX Runtime from 1.29 on sends a device id and facts of the machine to its makers, and writes
+# them below HOME, unless it finds this in the environment when it is loaded.
+_NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can carry it, UTF-8 cannot
 
 
@@ -68,6 +72,7 @@ def require_module(name: str) -> ModuleType:
     Raises:
         ModelError: It cannot be imported.
     """
+    os.environ.update(_NO_TELEMETRY)
     try:
         return import_module(name)
     except ImportError as error:
