@@ -24,11 +24,17 @@ from ragmeter.ingest.live_inspection import (
     TooManyListeners,
 )
 from ragmeter.ingest.requests.extraction import extract_requests
-from ragmeter.offline.inspection import inspect_files, inspection_to_dict, print_inspection
+from ragmeter.offline.inspection import (
+    Inspection,
+    inspect_files,
+    inspection_to_dict,
+    print_inspection,
+)
 from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.crash import RAGMETER, start
+from tests.ingest.building import Run
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
@@ -81,6 +87,30 @@ def test_fields_are_graded_and_tools_named_with_the_setting_that_changes_them() 
     )
     grade = {one["trace"]["service"]: one["grades"] for one in document["requests"]}
     assert grade["crewai"]["tokens"] == "missing"
+
+
+def test_every_missing_field_says_what_was_looked_at_and_the_cure() -> None:
+    attributes = {"openinference.span.kind": "TOOL", "tool.name": "read_pages"}
+    run = Run()
+    root = run.span("rag", attributes={"openinference.span.kind": "AGENT"})
+    run.span("tool", root, (0.1, 0.2), attributes)
+    run.span("chat", root, (0.3, 0.4), {"gen_ai.operation.name": "chat"})
+    read = extract_requests(run.spans, OtlpSettings())
+    out = StringIO()
+    inspection = Inspection(list(zip(read.traces, read.origins, strict=True)))
+    print_inspection(inspection, Console(file=out, width=400))
+    text = out.getvalue()
+    for line in (
+        "query: no_query_captured; looked at rag (openinference), chat (otel_genai); give the",
+        "answer: no_answer_captured; looked at rag (openinference), chat (otel_genai); give the",
+        "passages: no_passages_captured; looked at tool (openinference), chat (otel_genai); record",
+        "or name the tool that retrieves in otlp.tool_names",
+        "tokens: not captured; looked at chat (otel_genai); let the model call have",
+        "model: not captured; looked at chat (otel_genai); let the model call have",
+        "session: not captured; looked at rag (openinference); let a span have session.id",
+        "tool read_pages: its result gives no passages; otlp.tool_names: [read_pages]",
+    ):
+        assert line in text
 
 
 def test_the_standard_input_is_a_minus() -> None:

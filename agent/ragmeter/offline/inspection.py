@@ -21,6 +21,7 @@ from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
+from ragmeter.reasons import Reason
 from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
@@ -149,7 +150,11 @@ def print_request(
     table.add_column("source", overflow="fold")
     table.add_column("from", overflow="fold", ratio=1)
     for name, value in _rows(trace):
-        sources = (escape_control(f"{o.name} ({o.convention})") for o in origins.get(name, ()))
+        sources = (
+            escape_control(f"{one.name} ({one.convention})")
+            for one in origins.get(name, ())
+            if one.found
+        )
         table.add_row(
             name, Text(value), grades.get(name, ""), Text("\n".join(dict.fromkeys(sources)))
         )
@@ -173,14 +178,59 @@ _ADVICE = {
 }
 
 
+# What to do about a field that is missing, by the reason, else by the field.
+_CURES_BY_REASON = {
+    Reason.CONTENT_HIDDEN: "the sender masks it: unset OPENINFERENCE_HIDE_INPUTS and"
+    " OPENINFERENCE_HIDE_OUTPUTS, or the product's rule",
+    Reason.PASSAGES_ID_ONLY: "spans have ids alone: add the texts, or set resolvers.sources",
+    Reason.PASSAGES_TRUNCATED: "the sender cuts it: raise"
+    " OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+    Reason.QUERY_TRUNCATED: "the sender cuts it: raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    Reason.ANSWER_TRUNCATED: "the sender cuts it: raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+    Reason.PROMPT_ONLY: "spans have the whole prompt alone: give the request's span the question as"
+    " input.value",
+    Reason.REDACTION_FAILED: "a rule of privacy.redact ran out of time: make its pattern simpler",
+}
+_CAPTURE = (
+    "or switch its capture on (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true,"
+    " TRACELOOP_TRACE_CONTENT=true)"
+)
+_CURES = {
+    "query": f"give the request's span input.value or gen_ai.input.messages, {_CAPTURE}",
+    "answer": f"give the request's span output.value or gen_ai.output.messages, {_CAPTURE}",
+    "passages": "record the retrieval as a span (openinference.span.kind=RETRIEVER with"
+    " retrieval.documents.0.document.content, or gen_ai.retrieval.documents)",
+    "tokens": "let the model call have gen_ai.usage.input_tokens and output_tokens (a stream of"
+    " OpenAI: stream_options={'include_usage': true})",
+    "model": "let the model call have gen_ai.response.model",
+    "session": "let a span have session.id or gen_ai.conversation.id",
+}
+_NEVER_TAKEN = "or name the tool that retrieves in otlp.tool_names"
+
+
 def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
-    """Yield what was guessed and how to change it."""
-    for field_name, guess in (trace.guessed or {}).items():
+    """Yield what was guessed or is missing, what was looked at, and how to change it."""
+    for guessed, guess in (trace.guessed or {}).items():
         if guess in _ADVICE:
-            yield f"{field_name}: {_ADVICE[guess]}"
+            yield f"{guessed}: {_ADVICE[guess]}"
+    for field_name, grade in grade_fields(trace).items():
+        reason = trace.missing.get(field_name)
+        if grade != "missing" and reason is None:
+            continue
+        looked_at = [one for one in origins.get(field_name, ()) if not one.found]
+        named = dict.fromkeys(
+            f"{one.name} ({one.convention or 'no convention'})" for one in looked_at
+        )
+        spans = ", ".join(named)
+        where = f"looked at {spans}; " if spans else ""
+        cure = _CURES_BY_REASON.get(Reason(reason)) if reason else None
+        cure = cure or _CURES[field_name]
+        if field_name == "passages" and cure is _CURES["passages"] and origins.get("tools"):
+            cure = f"{cure}, {_NEVER_TAKEN}"
+        yield f"{field_name}: {reason or 'not captured'}; {where}{cure}"
     for tool in origins.get("tools", ()):
         name = tool.name or "without a name"
-        if tool.taken:
+        if tool.found:
             yield f"tool {name}: its result gives passages; otlp.excluded_tools: [{name}] if not so"
         else:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"
@@ -217,7 +267,7 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
     for name, value in (
         ("query", _shorten(trace.query or "")),
         ("passages", passages),
-        ("answer", _shorten(trace.answer or "")),
+        ("answer", "(empty)" if trace.answer == "" else _shorten(trace.answer or "")),
     ):
         reason = trace.missing.get(name)
         yield name, " ".join(part for part in (value, reason and f"({reason})") if part) or "-"
@@ -228,6 +278,7 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
     usage = trace.usage.model_dump(exclude_none=True) if trace.usage else {}
     yield "tokens", ", ".join(f"{name} {number}" for name, number in usage.items()) or "-"
     yield "model", escape_control(trace.model or "-")
+    yield "finish_reason", escape_control(trace.finish_reason or "-")
     yield "session", escape_control(trace.tags.get("session", "-"))
     yield (
         "tags",

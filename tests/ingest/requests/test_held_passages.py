@@ -126,7 +126,7 @@ def test_a_tool_whose_text_is_no_list_counts_by_its_name_and_is_named() -> None:
     run.span("chat", attributes=attributes)
     read = extract_requests(run.spans, OtlpSettings())
     assert read.traces[0].passages is None
-    assert [(tool.name, tool.taken) for tool in read.origins[0]["tools"]] == [("read_pages", False)]
+    assert [(tool.name, tool.found) for tool in read.origins[0]["tools"]] == [("read_pages", False)]
     trace = call(attributes, tool_names=["read_pages"])
     assert [passage.text for passage in trace.passages or ()] == [
         "The weather is fine today in all of Lisbon."

@@ -39,13 +39,15 @@ _SERVER_KINDS = (2, 5)  # server and consumer
 class FieldOrigin:
     """The span that holds a field of a trace.
 
-    For a tool, `name` is its own, and `taken` says whether its result gives passages.
+    Args:
+        name: Of the span; for a tool, its own.
+        found: False for a span that was looked at in vain, and a tool that gives no passages.
     """
 
     span_id: str
     name: str
     convention: str
-    taken: bool | None = None
+    found: bool = True
 
 
 @dataclass(slots=True)
@@ -170,17 +172,17 @@ def _sampling(node: SpanNode) -> dict[str, float] | None:
 
 
 def _origins(request: ComposedRequest) -> dict[str, list[FieldOrigin]]:
-    origins = {
-        name: [
-            FieldOrigin(node.span.span_id, node.span.name, node.preview.convention)
-            for node in nodes
-        ]
-        for name, nodes in request.origins.items()
-    }
+    origins = {name: [_origin(node) for node in nodes] for name, nodes in request.origins.items()}
+    for name, nodes in request.looked_at.items():
+        origins[name] = [_origin(node, found=False) for node in nodes if node.span is not MISSING]
     origins["tools"] = [
         FieldOrigin(
-            tool.node.span.span_id, tool.name, tool.node.preview.convention, taken=tool.taken
+            tool.node.span.span_id, tool.name, tool.node.preview.convention, found=tool.taken
         )
         for tool in request.tools
     ]
     return origins
+
+
+def _origin(node: SpanNode, *, found: bool = True) -> FieldOrigin:
+    return FieldOrigin(node.span.span_id, node.span.name, node.preview.convention, found)

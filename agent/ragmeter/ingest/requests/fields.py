@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -44,7 +44,8 @@ _MAX_PASSAGES_TEXT = 1_048_576
 _MAX_CITATIONS = 1_000
 _MAX_COST = 1e9  # USD; more is an error of the sender
 _MAX_PLAIN_QUESTION = 500  # characters of a line that is no prompt
-_MAX_NAMED_TOOLS = 8  # that `ragmeter inspect` names
+_MAX_LOOKED_AT = 8  # spans that `ragmeter inspect` names for a missing field
+_MAX_NAMED_TOOLS = 16  # that `ragmeter inspect` names
 _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
 # attributes that name the model that answered; others may name the one that was asked for
 _SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.response.model")
@@ -130,7 +131,8 @@ class ComposedRequest:
         values: Fields of a `Trace`, without id, service, time, sampling and span.
         end: End of the request in Unix nanoseconds.
         is_request: False without any model call, anything retrieved and any run of an agent.
-        origins: The nodes that hold query, answer and passages, by field.
+        origins: The nodes that hold query, answer, passages, model, tokens and session, by field.
+        looked_at: For each of these that is missing, the nodes that could have told it.
         tools: Every tool that was seen, with whether its result was taken for passages.
     """
 
@@ -138,6 +140,7 @@ class ComposedRequest:
     end: int
     is_request: bool
     origins: dict[str, list[SpanNode]]
+    looked_at: dict[str, list[SpanNode]] = field(default_factory=dict)
     tools: list[SeenTool] = field(default_factory=list)
 
 
@@ -158,7 +161,7 @@ def compose_request(
         status, error = read_outcome(request.nodes, server, answered=False)
     if error and answer.text is not None and (answer.text.strip() or error) in error:
         answer = _FieldChoice()  # the failure, which the span gives back in the answer's place
-    model, model_guess = request.model(answer)
+    model, model_guess, model_node = request.model(answer)
     usage, usage_guess = request.usage()
     guessed = {
         "query": query.guess,
@@ -198,10 +201,14 @@ def compose_request(
         or passages is not None
         or any(retrieval.role is SpanRole.RETRIEVER for retrieval in request.retrievals),
         origins={
-            "query": [query.node] if query.node else [],
-            "answer": [answer.node] if answer.node else [],
+            "query": [query.node] if query.node and query.text is not None else [],
+            "answer": [answer.node] if answer.node and answer.text is not None else [],
             "passages": request.retrieved.spans,
+            "model": [model_node] if model_node else [],
+            "tokens": [call for call in request.calls if call.preview.input_tokens is not None],
+            "session": [one for one in request.above_and_below() if _names_session(one)][:1],
         },
+        looked_at=request.looked_at(values),
         tools=request.tools()[:_MAX_NAMED_TOOLS],
     )
 
@@ -499,20 +506,54 @@ class _RequestFields:
         )
         return Guess.TOOL_RESULT if likely else None
 
-    def model(self, answer: _FieldChoice) -> tuple[str | None, Guess | None]:
-        """Return the model of the call that answered; the one asked for may not be it."""
+    def above_and_below(self) -> list[SpanNode]:
+        """Return the nodes that may tell session, user and tags: those above come first."""
+        return [self.node, *self.node.ancestors(), *self.nodes[1:]]
+
+    def looked_at(self, values: Mapping[str, Any]) -> dict[str, list[SpanNode]]:
+        """Return the nodes that could have told the fields that are missing."""
+        calls = self.calls[-_MAX_LOOKED_AT:]
+        tools = [node for node in self.nodes if node.role is SpanRole.TOOL]
+        could_tell = {
+            "query": [self.node, *self.retrievals, *calls],
+            "passages": [*self.retrievals, *tools, *calls] or [self.node],
+            "answer": [self.node, *calls],
+            "tokens": calls or [self.node],
+            "model": calls or [self.node],
+            "session": [self.node, *self.node.ancestors()],
+        }
+        usage = values["usage"]
+        known = {
+            "query": values["query"],
+            "passages": values["passages"],
+            "answer": values["answer"],
+            "tokens": usage["input_tokens"] if usage else None,
+            "model": values["model"],
+            "session": values["tags"].get("session"),
+        }
+        return {
+            name: nodes[:_MAX_LOOKED_AT]
+            for name, nodes in could_tell.items()
+            if known[name] is None
+        }
+
+    def model(self, answer: _FieldChoice) -> tuple[str | None, Guess | None, SpanNode | None]:
+        """Return the model of the call that answered, and its node.
+
+        The one asked for may not be it.
+        """
         answering = [answer.node] if answer.node and answer.node.role is SpanRole.LLM else []
         answering += _last_copies(self._answering(self.calls))
         for call in answering:
             model = first_text(call.span.attributes, _SERVED_MODEL) or served_model(call.span)
             if model is not None:
-                return replace_surrogates(model), None
+                return replace_surrogates(model), None, call
         for node in (*answering, *reversed(self.calls), *self.nodes):
             model = node.preview.model
             if model:
                 guess = Guess.REQUESTED_MODEL if _may_be_requested(model, node) else None
-                return replace_surrogates(model), guess
-        return None, None
+                return replace_surrogates(model), guess, node
+        return None, None, None
 
     def usage(self) -> tuple[dict[str, Any] | None, Guess | None]:
         """Return tokens and cost; a call that tells none makes the sum too small."""
@@ -589,8 +630,7 @@ def _passage(
 
 
 def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) -> dict[str, str]:
-    node = request.node  # session, user and tags may be above it, too
-    sources = [node, *node.ancestors(), *request.nodes[1:]]
+    sources = request.above_and_below()
     tags: dict[str, str] = {}
     session = _first_text(sources, "session") or _attribute(sources, "session.id")
     user = _first_text(sources, "user") or _attribute(sources, "user.id", "enduser.id")
@@ -620,6 +660,10 @@ def _tags(request: _RequestFields, query: _FieldChoice, settings: OtlpSettings) 
         if name not in tags and (text := next(values, None)):
             tags[name] = replace_surrogates(text)
     return tags
+
+
+def _names_session(node: SpanNode) -> bool:
+    return bool(node.preview.session or scalar_text(node.span.attributes.get("session.id")))
 
 
 def _first_text(nodes: Iterable[SpanNode], name: str) -> str | None:
