@@ -124,8 +124,8 @@ def test_a_provider_that_answers_429_above_so_many_is_kept_just_below(takes: int
         return httpx.Response(429, json={}) if in_flight > takes else None
 
     provider = Provider(lambda in_flight, now: BASE, refuse)
-    assert run(provider, 120) == []
-    assert 0.75 * takes < provider.mean_limit(30, 120) <= takes
+    assert run(provider, 80) == []
+    assert 0.75 * takes < provider.mean_limit(30, 80) <= takes
     assert provider.refused < 0.01 * provider.answered
 
 
@@ -133,10 +133,10 @@ def test_a_provider_that_slows_down_with_the_load_is_not_loaded_further() -> Non
     # one queue before so many places: more in flight only wait longer
     for places in (8, 32):
         provider = Provider(lambda in_flight, now, n=places: BASE * max(1.0, in_flight / n))  # type: ignore[misc]
-        assert run(provider, 120) == []
+        assert run(provider, 80) == []
         most = max(START_SLOTS, places)
-        assert most <= provider.mean_limit(30, 120) < 1.5 * most
-        best = 120 * places / BASE / 1.8  # 1.8: mean length of a question, in short ones
+        assert most <= provider.mean_limit(30, 80) < 1.5 * most
+        best = 80 * places / BASE / 1.8  # 1.8: mean length of a question, in short ones
         assert provider.answered > 0.9 * best
 
 
