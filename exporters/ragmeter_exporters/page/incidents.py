@@ -127,7 +127,7 @@ def incident_view(
         line=_line(incident, base.now),
         change=one_line(describe_change(incident), MAX_TITLE),
         where=one_line(incident.segment, MAX_TITLE) or EVERYWHERE,
-        onset=_onset(incident, base.now),
+        onset=_onset(incident),
         detail=[one_line(text, MAX_LINE) for text in incident.detail],
         signals=[_signal(alert, base.now) for alert in incident.signals],
         worst=[(one, _asked(agent, service, one)) for one in incident.worst],
@@ -153,12 +153,10 @@ def _line(incident: Incident, now: float | None) -> IncidentLine:
     )
 
 
-def _onset(incident: Incident, now: float | None) -> str:
-    began = format_moment(incident.since, now)
+def _onset(incident: Incident) -> str:
     early, late = clock(incident.since_lower), clock(incident.since_upper)
-    between = "" if early == late else f", between {early} and {late}"
-    told = length(incident.opened_at - incident.since)
-    return f"{began}{between} (estimated), told {told} later"
+    between = "" if early == late else f"estimated, between {early} and {late}; "
+    return f"{between}told {length(incident.opened_at - incident.since)} later"
 
 
 def _signal(alert: Alert, now: float | None) -> SignalLine:

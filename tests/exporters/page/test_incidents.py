@@ -37,7 +37,7 @@ def test_the_page_says_what_is_wrong_since_when_where_and_what_to_do() -> None:
     text = text_of(html)
     assert "▲ Warning bot : prompt v13 refuses 37 % of questions" in text
     assert "Answered 95 % -&gt; 63 % (55 to 71), since 00:14 UTC, with prompt v13." in text
-    assert "between 00:13 UTC and 00:15 UTC (estimated), told 2 min later" in text
+    assert "estimated, between 00:13 UTC and 00:15 UTC; told 2 min later" in text
     assert "Where tenant=globex" in text
     assert "Changed prompt_version v13 at 00:14 UTC" in text
     assert "Do See what the provider says. Runbook" in text
