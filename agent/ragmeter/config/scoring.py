@@ -178,6 +178,18 @@ class JudgeSettings(ModelEndpoint):
         "auto", description="JSON schema by the server, in the prompt, or found out by trying"
     )
     temperature: float | None = Field(0, ge=0, le=2, description="none: the model's own")
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = Field(
+        None, description="sent as `reasoning_effort` to a model that thinks; none: not sent"
+    )
+    max_output_tokens: int = Field(
+        16_384,
+        ge=64,
+        le=200_000,
+        description=(
+            "most tokens of one answer, thoughts included; a question takes some 200 of them"
+            " unless the model thinks"
+        ),
+    )
     timeout_seconds: float = Field(60, gt=0, description="longest time for one attempt")
     concurrency: int = Field(
         64,

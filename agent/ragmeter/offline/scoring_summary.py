@@ -64,7 +64,12 @@ class ScoringSummary:
 def _is_scorer_failure(score: Score) -> bool:
     """Return whether the judge or the model, and not the trace, is why there is no value."""
     reason = score.reason or ""
-    failures = (Reason.UNPARSABLE, Reason.MODEL_ERROR, Reason.INTERNAL_ERROR)
+    failures = (
+        Reason.UNPARSABLE,
+        Reason.MODEL_ERROR,
+        Reason.INTERNAL_ERROR,
+        Reason.TOO_LONG,
+    )
     return score.state is ScoreState.UNSCORED and (
         reason.startswith("judge_") or reason in failures
     )

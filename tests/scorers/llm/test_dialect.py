@@ -66,7 +66,6 @@ def test_the_best_way_that_a_server_knows_is_found(formats: list[str], form: str
         refused("No endpoints found that support response_format", status=404),
         refused("json_schema is not implemented", status=501),
         refused("grammar is not available", status=500),
-        httpx.Response(400, text="bad request"),
         httpx.Response(400, json={"error": "'response_format.type' must be 'json_object'"}),
         httpx.Response(
             422,
@@ -259,8 +258,16 @@ def test_malformed_answers_do_not_weaken_a_mode_that_works() -> None:
 
 
 def test_a_dialect_is_restored_only_from_one() -> None:
-    good = {"mode": "object", "temperature": False, "seed": True, "completion_tokens": True}
-    assert restore_dialect(good) == ChatDialect("object", False, True, True)
+    good = {
+        "mode": "object",
+        "temperature": False,
+        "seed": True,
+        "completion_tokens": True,
+        "reasoning_effort": False,
+    }
+    assert restore_dialect(good) == ChatDialect(
+        mode="object", temperature=False, completion_tokens=True, reasoning_effort=False
+    )
     others: list[object] = [None, [], {}, {**good, "mode": "x"}, {**good, "seed": 1}]
     for bad in [*others, {**good, "more": True}]:
         assert restore_dialect(bad) is None

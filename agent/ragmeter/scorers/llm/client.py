@@ -37,16 +37,12 @@ from ragmeter.scorers.llm.questions import (
     parse_answer_json,
 )
 from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
-from ragmeter.scorers.llm.served_model import JudgeServerState, ServedModel
+from ragmeter.scorers.llm.served_model import JudgeServerState, OutputRoom, ServedModel
 
 T = TypeVar("T")
 
 # Attempts to repair a malformed answer, each with the error in hand.
 _REPAIRS = 2
-
-# A reasoning model spends its output limit on thoughts first: 8 x 200 tokens leave it room, and a
-# model that runs away is still stopped.
-_ROOMY_FACTOR = 8
 
 # Seconds after which a call without budget for a retry looks whether the judge is down altogether;
 # then it waits for it like others. A round of a server that fails takes less.
@@ -78,21 +74,27 @@ class _Call(Generic[T]):
 
     question: JudgeQuestion[T]
     dialect: ChatDialect
-    roomy: bool
+    room: OutputRoom
     own_dialect: bool = False  # it differs from that of other calls
+    trial: bool = False  # to find out whether it helps
     learned: bool = False  # and other calls take it over if it gets an answer
     corrections: list[ChatMessage] = field(default_factory=list)
     repairs: int = 0
     failures: int = 0
     unpaid: bool = False  # without budget for a retry, unless the judge is down and comes back
     rekeyed: bool = False
-    resized: bool = False
+    widened: bool = False
+    narrowed: bool = False
+    repeated: bool = False  # after a complaint that names nothing
+    thinks: bool = False  # as the last answer says
+    limit: int = 0  # of output tokens in the last attempt
     resend: bool = False  # at once, in another dialect or with another key
 
-    def adopt(self, dialect: ChatDialect, *, learned: bool) -> None:
+    def adopt(self, dialect: ChatDialect, *, trial: bool) -> None:
         self.dialect = dialect
         self.own_dialect = True
-        self.learned = self.learned or learned
+        self.trial = self.trial or trial
+        self.learned = not self.trial
 
 
 def _ignore(*_: Any) -> None:
@@ -154,22 +156,22 @@ class JudgeClient:
         if not await self._server.admission.queue.wait():
             raise down
         self._server.begin_call()
-        call = _Call(question, self._learnt.dialect, self._learnt.roomy)
+        call = _Call(question, self._learnt.dialect, self._learnt.room)
         last: FailedAttempt | None = None
         while True:
             result = await self._server.admission.run(partial(self._attempt, call, cost))
             if isinstance(result, JudgeVerdict):
                 return result
             if result is None:  # the judge is given up
-                raise self._failure(last) if last else down
+                raise self._failure(call, last) if last else down
             last = result
             pause = self._pause_before_retry(call, result)
             if pause is None:
-                raise self._failure(result)
+                raise self._failure(call, result)
             if pause > 0:
                 await self._timing.sleep(pause)
             if call.unpaid and not self.is_down:
-                raise self._failure(result)
+                raise self._failure(call, result)
 
     @property
     def served(self) -> ServedModel | None:
@@ -239,7 +241,7 @@ class JudgeClient:
         if isinstance(result, JudgeVerdict) or result.outcome in _ANSWERED_OUTCOMES:
             self._server.admission.succeeded(permit, call.question.prompt)
         elif self._server.admission.failed(permit, result):
-            self._server.warn(f"{self.name} is down", result)
+            self._server.warn(f"{self.name} is down", result, call.question.user)
         return result
 
     async def _send(self, call: _Call[T], cost: ScoringCost) -> JudgeVerdict[T] | FailedAttempt:
@@ -249,13 +251,13 @@ class JudgeClient:
         dialect = call.dialect
         messages = first_messages(question.system, question.user, question.schema, dialect)
         messages += call.corrections
-        limit = question.max_output_tokens * (_ROOMY_FACTOR if call.roomy else 1)
+        call.limit = self._learnt.output_limit(question.max_output_tokens, call.room)
         body = encode_chat_request(
             schema=question.schema,
             dialect=dialect,
             messages=messages,
             parameters=self._learnt.parameters(dialect),
-            max_output_tokens=limit,
+            max_output_tokens=call.limit,
         )
         header = self._server.key.header
         call.resend = False
@@ -286,6 +288,7 @@ class JudgeClient:
         learnt = self._learnt
         question = call.question
         served = learnt.record_completion(reply.served, call.dialect, learned=call.learned)
+        call.thinks = reply.thinks
         if reply.refused:
             return FailedAttempt("refused", "by the model or a filter")
         try:
@@ -296,10 +299,10 @@ class JudgeClient:
             value = question.read(data)
         except ValueError as error:  # `MalformedAnswer` is one
             if reply.cut_off:
-                return FailedAttempt("cut_off", "by the output limit")
+                return FailedAttempt("cut_off", f"by the limit of {call.limit:,} output tokens")
             call.corrections = correction_messages(reply.text, str(error))
             return FailedAttempt("malformed", "no readable answer")
-        learnt.record_readable(call.dialect, roomy=call.roomy)
+        learnt.record_readable(call.dialect, room=call.room, trial=call.trial)
         fingerprint = learnt.fingerprint(served, question.prompt_hash, call.dialect)
         return JudgeVerdict(value, fingerprint, data)
 
@@ -308,12 +311,22 @@ class JudgeClient:
         if failure.status == 401 and not call.rekeyed:
             self._server.key.reread()
             call.resend = call.rekeyed = self._server.key.header != header
+        elif failure.most_output is not None:
+            if self._learnt.record_most_output(failure.most_output):
+                failure.outcome = "unsupported"
+                call.resend = True
         elif failure.complaint is not None:
             weaker = self._learnt.weaken(call.dialect, failure.complaint)
-            if weaker is not None:
-                failure.outcome = "unsupported"
-                call.adopt(weaker, learned=True)
-                call.resend = True
+            if weaker is None:
+                return
+            changes_mode = weaker.mode != call.dialect.mode
+            silent = changes_mode and failure.complaint.names_nothing
+            failure.outcome = "unsupported"
+            call.resend = True
+            if silent and not call.repeated:  # the server may only be starting
+                call.repeated = True
+            else:
+                call.adopt(weaker, trial=silent)
 
     def _pause_before_retry(self, call: _Call[Any], failure: FailedAttempt) -> float | None:
         """Seconds until the next attempt of this call; None: it has failed."""
@@ -321,16 +334,18 @@ class JudgeClient:
             if call.repairs >= _REPAIRS or not self._server.may_retry():
                 return None
             call.repairs += 1
-            repair = self._learnt.record_unreadable(call.dialect)
-            if repair is not None:
-                call.adopt(repair[0], learned=repair[1])
+            dialect = self._learnt.after_unreadable(call.dialect, call.repairs)
+            if dialect != call.dialect:
+                call.adopt(dialect, trial=True)
             return 0.0
-        # a reasoning model needs more room for its thoughts, which a long prompt may not leave
-        if failure.outcome == ("too_long" if call.roomy else "cut_off"):
-            if call.resized or not self._server.may_retry():
+        if failure.outcome == "cut_off":
+            return self._widen(call)
+        if failure.outcome == "too_long" and call.room and not call.narrowed:
+            # a long prompt may not leave the room that thoughts need
+            if not self._server.may_retry():
                 return None
-            call.roomy = not call.roomy
-            call.resized = True
+            call.room = 0
+            call.narrowed = True
             return 0.0
         hopeless = failure.hopeless or self._server.admission.breaker.lost
         if hopeless or failure.outcome not in TRANSIENT_OUTCOMES or call.failures >= self._retries:
@@ -341,6 +356,22 @@ class JudgeClient:
         call.unpaid = not self.is_down and not self._server.may_retry()
         return max(LOOK_SECONDS if call.unpaid else pause, failure.retry_after or 0.0)
 
-    def _failure(self, failure: FailedAttempt) -> JudgeFailed:
+    def _widen(self, call: _Call[Any]) -> float | None:
+        """Give an answer that the output limit ended more room; None: there is none."""
+        known = self._learnt.room  # what other calls have found out meanwhile costs no retry
+        granted = call.question.max_output_tokens
+        room = self._learnt.wider(granted, call.room, thinks=call.thinks)
+        if room is None or call.narrowed or (call.widened and not call.thinks):
+            return None
+        if known <= call.room and not self._server.may_retry():
+            return None
+        call.room = room
+        call.widened = True
+        return 0.0
+
+    def _failure(self, call: _Call[Any], failure: FailedAttempt) -> JudgeFailed:
         reason = _FAILURE_REASONS.get(failure.outcome, Reason.JUDGE_ERROR)
+        if failure.outcome == "cut_off" and call.thinks:
+            failure.detail += ", which its thoughts use up: raise judge.max_output_tokens"
+        self._server.tell(self.name, failure, call.question.user)
         return JudgeFailed(reason, f"{self.name}: {failure.outcome}: {failure.detail}")

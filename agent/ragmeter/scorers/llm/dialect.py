@@ -118,13 +118,15 @@ class ServerComplaint:
     """An error reply to a request that the server could parse.
 
     `fields` are parameters that the reply names outside its text (`param`, `loc`). `message` is
-    its bounded text, which may quote the prompt. All are in lower case.
+    its bounded text, which may quote the prompt. All are in lower case but `said`, the text as it
+    came.
     """
 
     status: int
     fields: frozenset[str]
     code: str
     message: str
+    said: str = ""
 
     def about(self, *names: str) -> bool:
         """Return whether it concerns a parameter; the text counts where it names no field."""
@@ -135,6 +137,11 @@ class ServerComplaint:
             for field in self.fields
             for name in names
         )
+
+    @property
+    def names_nothing(self) -> bool:
+        """Whether it may be about the form of the question and does not say so."""
+        return not self.fields and self.status in (400, 422, 501) and not self.about(*_FORMAT_NAMES)
 
 
 # Seed of every call, where the server takes one: the same question then has the same answer more
@@ -156,14 +163,19 @@ class ChatDialect:
     temperature: bool = True
     seed: bool = True
     completion_tokens: bool = False
+    reasoning_effort: bool = True
 
-    def parameters(self, model: str | None, temperature: float | None) -> dict[str, Any]:
+    def parameters(
+        self, model: str | None, temperature: float | None, reasoning_effort: str | None = None
+    ) -> dict[str, Any]:
         """Return the parameters that shape answers; the output limit only ends them."""
         out: dict[str, Any] = {"model": model}
         if self.temperature and temperature is not None:
             out["temperature"] = temperature
         if self.seed:
             out["seed"] = SEED
+        if self.reasoning_effort and reasoning_effort is not None:
+            out["reasoning_effort"] = reasoning_effort
         return out
 
     def weaker(
@@ -185,11 +197,13 @@ class ChatDialect:
             return replace(self, completion_tokens=True)
         if self.seed and complaint.about("seed"):
             return replace(self, seed=False)
+        if self.reasoning_effort and complaint.about("reasoning_effort", "reasoning.effort"):
+            return replace(self, reasoning_effort=False)
         if self.mode == "prompt" or not may_change_mode:
             return None
         # Some servers say only "bad request". Before the first answer in this mode, the mode is
         # the most likely cause.
-        silent = not proven and not complaint.fields and complaint.status in (400, 422, 501)
+        silent = not proven and complaint.names_nothing
         if not silent and not complaint.about(*_FORMAT_NAMES):
             return None
         return replace(self, mode=_STRUCTURED_MODES[_STRUCTURED_MODES.index(self.mode) + 1])

@@ -17,6 +17,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.scorers.llm.admission import AdmissionControl
 from ragmeter.scorers.llm.replies import FailedAttempt
+from ragmeter.scorers.llm.server_words import without_quotations
 from ragmeter.scorers.llm.transport import ApiKey, make_http_client
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,13 @@ log = logging.getLogger(__name__)
 _MAX_REPLY_BYTES = 2 * 2**20
 
 _LOG_SECONDS = 60.0  # between two warnings about one server
+
+# Between two lines about one cause of failed calls, and causes that have lines of their own.
+_CAUSE_SECONDS = 600.0
+_MOST_CAUSES = 20
+
+# A shorter key is a word, as local servers take any.
+_SHORTEST_KEY = 6
 
 _HEADERS = (
     (b"content-type", b"application/json"),
@@ -125,6 +133,7 @@ class ServerConnection:
         self._http = http or make_http_client(str(self.url))
         self._host = (b"host", self.url.netloc)
         self._warned = float("-inf")
+        self._told: dict[tuple[str, str], list[float]] = {}  # by cause: when told, calls since
 
     @property
     def is_down(self) -> bool:
@@ -143,16 +152,48 @@ class ServerConnection:
         """Return the seconds to wait before retry `attempt`, where 0 is the first."""
         return backoff_seconds(attempt, self.timing.rng)
 
-    def warn(self, subject: str, failure: FailedAttempt) -> None:
+    def tell(self, name: str, failure: FailedAttempt, prompt: str) -> None:
+        """Log why a call failed, in the server's own words: one line a cause, again in ten minutes.
+
+        What stands in the prompt is left out of the words.
+        """
+        cause = (failure.outcome, failure.detail)
+        now = self.timing.monotonic()
+        told = self._told.get(cause)
+        if told is None:
+            if len(self._told) >= _MOST_CAUSES:
+                return
+            self._told[cause] = told = [float("-inf"), 0]
+        told[1] += 1
+        if now - told[0] < _CAUSE_SECONDS:
+            return
+        calls = f" ({told[1]:.0f} calls)" if told[1] > 1 else ""
+        told[0] = now
+        told[1] = 0
+        kind = failure.outcome.replace("_", " ")
+        words = self._words(failure, prompt)
+        log.warning("%s gave no verdict%s: %s, %s%s", name, calls, kind, failure.detail, words)
+
+    def _words(self, failure: FailedAttempt, prompt: str) -> str:
+        words = failure.words
+        key = (self.key.header or "").rpartition(" ")[2]
+        if len(key) >= _SHORTEST_KEY:
+            words = words.replace(key, "[secret]")
+        words = without_quotations(words, prompt)
+        return f'; it says "{words}"' if words else ""
+
+    def warn(self, subject: str, failure: FailedAttempt, prompt: str) -> None:
         """Log a failure, at most once a minute."""
         now = self.timing.monotonic()
         if now - self._warned < _LOG_SECONDS:
             return
         self._warned = now
+        self._told[failure.outcome, failure.detail] = [now, 0]
         advice = ": check base_url, model and key" if failure.outcome == "denied" else ""
         hint = f"; {self.key.problem}" if self.key.problem else ""
         kind = failure.outcome.replace("_", " ")
-        log.warning("%s: %s, %s%s%s", subject, kind, failure.detail, advice, hint)
+        words = self._words(failure, prompt)
+        log.warning("%s: %s, %s%s%s%s", subject, kind, failure.detail, words, advice, hint)
 
     async def aclose(self) -> None:
         """Close the HTTP client, unless it is the caller's."""

@@ -1,7 +1,7 @@
 """Read the reply of a chat server: a completion, or the meaning of its failure.
 
-Replies are untrusted: every field is checked for its type, texts are bounded, and nothing of a
-reply reaches a log but error codes. An error message may quote the prompt.
+Replies are untrusted: every field is checked for its type, texts are bounded, and of a reply only
+error codes and the start of its message reach a log (`server_words`), as it may quote the prompt.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
 from ragmeter.scorers.llm.served_model import ServedModel
+from ragmeter.scorers.llm.server_words import printable_words
 
 # Only the start of an error text is read: it says what is wrong, and quoted prompts follow.
 _MESSAGE_CHARS = 600
@@ -35,8 +36,62 @@ _TOO_LONG = re.compile(
     r"|(prompt|input|messages|request)[\w ()]* (is|are) too long"
     r"|exceeds? the (available|maximum|model)|too many (input )?tokens|input_tokens"
     r"|(tokens|inputs)\D{0,20}(must|cannot|can not)\D{0,20}(<=|exceed)"
+    r"|(input|prompt) token count\b.{0,40}\bexceeds"
 )
-_REFUSED = re.compile(r"content[_ ]?(filter|policy|management)|moderation|flagged|safety")
+_REFUSED = re.compile(
+    r"content[_ ]?(filter|policy|management)|responsibleai|moderation|flagged|safety|guardrail"
+    r"|prohibited_content|blocklist"
+)
+# In the text of another error than 403, which may quote the prompt: only what no prompt says.
+_REFUSED_BY_GATEWAY = re.compile(
+    r"content_?policy_?violation|content_filter(ed)?\b|responsible_?ai_?policy"
+    r"|content management policy|prohibited_content|guardrail_intervened"
+    r"|(blocked|rejected|filtered) (by|due to) [\w' ]{0,40}(guardrail|safety|content|moderation)"
+)
+
+# Of all that a refusal behind a gateway is wrapped in: levels and fields that are looked at.
+_DEEPEST = 5
+_MOST_CODES = 60
+_CODE_KEYS = ("code", "type", "__type", "status", "reason", "error_code")
+
+# How a completion ends that is none, is a refusal or has no room, as servers and gateways name it.
+_ENDS_CUT_OFF = {"length", "max_tokens", "max_output_tokens", "model_length"}
+_ENDS_REFUSED = {
+    "content_filter",
+    "content_filtered",
+    "refusal",
+    "safety",
+    "prohibited_content",
+    "blocklist",
+    "spii",
+    "recitation",
+    "guardrail_intervened",
+    "sensitive",
+}
+_ENDS_FAILED = {
+    "error",
+    "failed",
+    "failure",
+    "abort",
+    "aborted",
+    "cancelled",
+    "canceled",
+    "timeout",
+    "network_error",
+    "server_error",
+    "unexpected_state",
+    "insufficient_system_resource",
+    "engine_overloaded_error",
+}
+
+# Codes that say "too many requests", whatever the status.
+_THROTTLED_CODES = {"throttlingexception", "toomanyrequestsexception", "rate_limit_exceeded"}
+
+# "This model supports at most 16384 completion tokens"
+_MOST_OUTPUT = re.compile(
+    r"(?:at most|maximum(?: value)?(?: of| is| for \S{1,40} is)?|less than or equal to|<=|limit of"
+    r"|[\[(]1,) ?(\d{2,7})(?: (?:completion|output) tokens)?"
+)
 
 # Out of money or quota: 429 by status, and no pause helps.
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_exceeded"}
@@ -49,6 +104,7 @@ class ChatCompletion:
     text: str
     cut_off: bool
     refused: bool
+    thinks: bool  # it spent tokens on thoughts
     served: ServedModel
     usage: TokenUsage | None
 
@@ -57,15 +113,19 @@ class ChatCompletion:
 class FailedAttempt:
     """An attempt that gave no answer.
 
-    `detail` is for the log: a text of ours, or a checked code of the server's. `complaint`: a
-    parameter may be to blame. `hopeless`: every call fails the same way until someone changes key,
-    quota or address. `status` and `retry_after` (seconds) are those of the reply.
+    `detail` is for the log: a text of ours, or a checked code of the server's. `words` are the
+    server's own, bounded and printable; they may quote the prompt. `complaint`: a parameter may be
+    to blame. `most_output`: the most output tokens that the server says it gives. `hopeless`:
+    every call fails the same way until someone changes key, quota or address. `status` and
+    `retry_after` (seconds) are those of the reply.
     """
 
     outcome: AttemptOutcome
     detail: str
     complaint: ServerComplaint | None = field(default=None, compare=False)
     hopeless: bool = False
+    words: str = field(default="", compare=False)
+    most_output: int | None = field(default=None, compare=False)
     status: int = 0
     retry_after: float | None = None
 
@@ -85,26 +145,58 @@ def decode_json(body: bytes) -> Any:
 
 
 def _completion(reply: Any) -> ChatCompletion | FailedAttempt:
-    if isinstance(reply, dict) and "choices" not in reply and reply.get("error"):
+    if isinstance(reply, list) and len(reply) == 1:  # Gemini's endpoint wraps errors in an array
+        reply = reply[0]
+    if isinstance(reply, dict) and not reply.get("choices") and reply.get("error"):
         # some gateways send the failure of the server behind them with status 200
-        error = reply["error"]
-        code = error.get("code") if isinstance(error, dict) else None
-        status = code if isinstance(code, int) and 400 <= code <= 599 else 502
-        return read_error_reply(status, reply, b"")
+        return _failed_behind(reply)
     choices = reply.get("choices") if isinstance(reply, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict) or not isinstance(choice, dict):
         return FailedAttempt("server_error", "the reply is no chat completion")
-    finish = choice.get("finish_reason")
+    given = choice.get("finish_reason")
+    finish = given.lower() if isinstance(given, str) else ""
+    for holder in (choice, message):
+        if holder.get("error"):
+            return _failed_behind(holder)
+    if finish in _ENDS_FAILED:  # whatever was written until then
+        return FailedAttempt("server_error", f"the answer ended with {finish}")
     refusal = message.get("refusal")
     return ChatCompletion(
         text=_text(message.get("content")),
-        cut_off=finish == "length",
-        refused=finish == "content_filter" or (isinstance(refusal, str) and bool(refusal.strip())),
+        cut_off=finish in _ENDS_CUT_OFF,
+        refused=finish in _ENDS_REFUSED or (isinstance(refusal, str) and bool(refusal.strip())),
+        thinks=_thinks(message, reply.get("usage")),
         served=ServedModel.from_reply(reply),
         usage=_usage(reply.get("usage")),
     )
+
+
+def _failed_behind(holder: Mapping[str, Any]) -> FailedAttempt:
+    """Return the failure of a provider that a gateway passes on in a reply with status 200."""
+    error = holder["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if type(code) is int and 400 <= code <= 599 else 502
+    return read_error_reply(status, {"error": error}, b"")
+
+
+def _thinks(message: Mapping[str, Any], usage: Any) -> bool:
+    """Return whether tokens went into thoughts, as the counts or the separate fields say."""
+    details = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
+    counts = [
+        holder.get("reasoning_tokens") for holder in (details, usage) if isinstance(holder, dict)
+    ]
+    if any(_is_count(count) and count > 0 for count in counts):
+        return True
+    content = message.get("content")
+    if isinstance(content, str) and content.lstrip().startswith("<think>"):
+        return True
+    if isinstance(content, list) and any(
+        isinstance(item, dict) and item.get("type") in ("thinking", "reasoning") for item in content
+    ):
+        return True
+    return any(message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
 
 
 def _text(content: Any) -> str:
@@ -143,34 +235,113 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
     code = complaint.code
     message = complaint.message
     detail = f"status {status}" + (f" ({code})" if code else "")
-    if status == 429:
-        return FailedAttempt("rate_limited", detail, hopeless=code in _QUOTA_CODES)
-    if _REFUSED.search(code) or (status == 403 and _REFUSED.search(message)):
-        return FailedAttempt("refused", detail)
+    words = printable_words(complaint.said)
+
+    def failed(
+        outcome: AttemptOutcome, *, complained: bool = False, hopeless: bool = False
+    ) -> FailedAttempt:
+        return FailedAttempt(
+            outcome,
+            detail,
+            complaint if complained else None,
+            hopeless=hopeless,
+            words=words,
+        )
+
+    if status == 429 or code in _THROTTLED_CODES:
+        return failed("rate_limited", hopeless=code in _QUOTA_CODES)
+    refused_text = _REFUSED if status == 403 else _REFUSED_BY_GATEWAY
+    if any(map(_REFUSED.search, _codes(reply))) or refused_text.search(message):
+        return failed("refused")
+    most = _MOST_OUTPUT.search(message) if complaint.about("max_tokens", *_LIMIT_NAMES) else None
+    if most is not None and not _CONTEXT.search(message):
+        complained = failed("client_error", complained=True)
+        complained.most_output = int(most[1])
+        return complained
     if code in _TOO_LONG_CODES or (status in (400, 422, 500) and _TOO_LONG.search(message)):
-        return FailedAttempt("too_long", detail)
+        return failed("too_long")
     if status in (401, 402, 403, 404, 405) or 300 <= status < 400:
-        return FailedAttempt("denied", detail, complaint, hopeless=True)
+        return failed("denied", complained=True, hopeless=True)
     server_error = status in (408, 409) or status >= 500
-    return FailedAttempt("server_error" if server_error else "client_error", detail, complaint)
+    return failed("server_error" if server_error else "client_error", complained=True)
+
+
+_LIMIT_NAMES = ("max_completion_tokens", "max_output_tokens", "maxoutputtokens")
+_CONTEXT = re.compile(r"context|prompt|input")
+
+
+def _opened(reply: Any) -> Any:
+    """Return the error in a reply, out of what servers and gateways wrap it in."""
+    for _ in range(_DEEPEST):
+        if isinstance(reply, list) and reply:
+            reply = reply[0]
+        elif isinstance(reply, Mapping):
+            errors = reply.get("errors")
+            if not isinstance(errors, list) or _first_text(reply, "message", "detail"):
+                errors = None
+            inner = reply.get("error") or errors
+            if not isinstance(inner, Mapping | list | str) or not inner:
+                break
+            if isinstance(inner, str) and _first_text(reply, "message", "detail"):
+                break
+            reply = inner
+        else:
+            break
+    return reply
+
+
+def _codes(reply: Any) -> list[str]:
+    """Return the codes anywhere in an error: a gateway keeps the provider's own below its own."""
+    found: list[str] = []
+    left = [(reply, 0)]
+    while left and len(found) < _MOST_CODES:
+        value, depth = left.pop()
+        if depth > _DEEPEST:
+            continue
+        if isinstance(value, Mapping):
+            for key, item in list(value.items())[:_MOST_CODES]:
+                if key in _CODE_KEYS and isinstance(item, str):
+                    found.append(_code_word(item))
+                elif isinstance(item, Mapping | list):
+                    left.append((item, depth + 1))
+        elif isinstance(value, list):
+            left += [(item, depth + 1) for item in value[:_MOST_CODES]]
+    return found
+
+
+def _code_word(text: str) -> str:
+    # a code is a word; anything else could be text of the trace
+    return text.lower() if re.fullmatch(r"[\w.-]{1,60}", text) else ""
 
 
 def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
-    error: Any = reply.get("error", reply) if isinstance(reply, Mapping) else reply
+    error = _opened(reply)
     code = ""
     message = ""
     fields = frozenset[str]()
     if isinstance(error, Mapping):
-        code = _first_text(error, "code", "type")
+        code = next((word for word in _own_codes(error) if not word.isdigit()), "")
         message = _first_text(error, "message", "detail", "error")
         fields = frozenset(_named_fields(error))
     elif isinstance(error, str):
         message = error
     elif reply is None:
         message = body[: 4 * _MESSAGE_CHARS].decode("utf-8", "replace")
-    # a code is a word; anything else could be text of the trace
-    code = code.lower() if re.fullmatch(r"[\w.-]{1,60}", code) else ""
-    return ServerComplaint(status, fields, code, message[:_MESSAGE_CHARS].lower())
+    said = message[:_MESSAGE_CHARS]
+    return ServerComplaint(
+        status=status,
+        fields=fields,
+        code=code,
+        message=said.lower(),
+        said=said,
+    )
+
+
+def _own_codes(error: Mapping[str, Any]) -> Iterator[str]:
+    for key in _CODE_KEYS:
+        value = error.get(key)
+        if isinstance(value, str) and (word := _code_word(value)):
+            yield word
 
 
 def _first_text(error: Mapping[str, Any], *keys: str) -> str:

@@ -24,13 +24,23 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.judging import JudgeInstrument
 from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint, restore_dialect
 
 log = logging.getLogger(__name__)
+
+# Output that a question grants: as it is, some times as much, all that the settings allow.
+OutputRoom = Literal[0, 1, 2]
+
+# A model that spends its output on thoughts and does not say so: 8 x 200 tokens leave it room, and
+# a model that runs away is still stopped.
+_ROOMY_FACTOR = 8
+
+# Fewer output tokens than this are no limit of a model: the number stood for something else.
+_LEAST_OUTPUT = 256
 
 # Raise it whenever the same prompt and reply would give another verdict than before.
 JUDGE_PROTOCOL = 2
@@ -58,9 +68,10 @@ CALM = MAX_IN_TURN // 2
 # Identities remembered, the latest ones: enough to see more than `MAX_IN_TURN`.
 MAX_IDENTITIES = 16
 
-# Unreadable answers and no other: at 5 % malformed replies, one start in 8000 looks like that. One
-# answer earlier the schema goes into the prompt already, for that call.
-_UNREADABLE_LIMIT = 3
+# Calls that got an answer in a weaker form, and none in the stronger one, before others are asked
+# that way. A server that starts, or a provider that fails for a minute, looks like one that does
+# not know the form; each such call tried the stronger form twice.
+_TRIALS = 3
 
 # Fingerprints remembered: prompts times identities, with room for a server that changes its name.
 _MAX_FINGERPRINTS = 256
@@ -214,14 +225,18 @@ class JudgeServerState:
         self._asked = [endpoint, settings.model, settings.structured]
         self._answered: set[str] = set()  # modes in which a completion came
         self._readable: set[str] = set()  # modes in which one could be read
-        self._unreadable = 0
+        self._trials: dict[ChatDialect, int] = {}
         self._fingerprints: dict[tuple[ServedModel, str, ChatDialect], str] = {}
         same = state if state.get("asked") == self._asked else {}
         self.dialect = restore_dialect(same.get("dialect")) or ChatDialect(
             mode="prompt" if settings.structured == "prompt" else "schema"
         )
-        # whether the model needs more output tokens than a question grants
-        self.roomy = same.get("roomy") is True
+        # how much more output the model needs than a question grants
+        rooms: dict[object, OutputRoom] = {1: 1, 2: 2}
+        room = same.get("room")
+        self.room: OutputRoom = rooms.get(room, 0) if isinstance(room, int) else 0
+        limit = same.get("most_output")
+        self.most_output: int | None = limit if type(limit) is int and limit > 0 else None
         self._history = ServedModelHistory(clock, same.get("served"))
 
     @property
@@ -235,13 +250,41 @@ class JudgeServerState:
             "asked": self._asked,
             "served": self._history.state(),
             "dialect": asdict(self.dialect),
-            "roomy": self.roomy,
+            "room": self.room,
+            "most_output": self.most_output,
         }
 
     def parameters(self, dialect: ChatDialect) -> dict[str, Any]:
         """Return the parameters of a request in this dialect."""
         settings = self._settings
-        return dialect.parameters(settings.model, settings.temperature)
+        return dialect.parameters(settings.model, settings.temperature, settings.reasoning_effort)
+
+    def output_limit(self, granted: int, room: OutputRoom) -> int:
+        """Return the most tokens of an answer to a question that grants so many."""
+        most = self._settings.max_output_tokens
+        if self.most_output is not None:
+            most = min(most, self.most_output)
+        return min((granted, granted * _ROOMY_FACTOR, most)[room], most)
+
+    def wider(self, granted: int, room: OutputRoom, *, thinks: bool) -> OutputRoom | None:
+        """Return the room to try after an answer that the limit ended; None: there is no more.
+
+        A model that thinks gets all the room at once, as each cut-off answer is paid for. What
+        runs on without thoughts would run on with more room, too.
+        """
+        if thinks:
+            self.room = 2  # the server's own count says so; calls to come need not find it out
+        wanted: OutputRoom = 2 if thinks else 1
+        wider = self.output_limit(granted, wanted) > self.output_limit(granted, room)
+        return wanted if wanted > room and wider else None
+
+    def record_most_output(self, tokens: int) -> bool:
+        """Record the most output tokens that the server says it gives; return whether it is new."""
+        known = self.most_output
+        if tokens < _LEAST_OUTPUT or (known is not None and tokens >= known):
+            return False
+        self.most_output = tokens
+        return True
 
     def fingerprint(self, served: ServedModel, prompt_hash: str, dialect: ChatDialect) -> str:
         """Return the fingerprint of an answer; remembered, as there are few."""
@@ -293,10 +336,22 @@ class JudgeServerState:
             self._on_change(before, now)
         return now
 
-    def record_readable(self, dialect: ChatDialect, *, roomy: bool) -> None:
-        """Record a completion that could be read."""
+    def record_readable(self, dialect: ChatDialect, *, room: OutputRoom, trial: bool) -> None:
+        """Record a completion that could be read.
+
+        Args:
+            dialect: Dialect of the request.
+            room: The room that it was given.
+            trial: Only this call was asked in this dialect, to find out whether it helps.
+        """
+        self.room = max(room, self.room)
         self._readable.add(dialect.mode)
-        self.roomy = roomy or self.roomy
+        if not trial or self.dialect.mode in self._readable or dialect == self.dialect:
+            return
+        self._trials[dialect] = self._trials.get(dialect, 0) + 1
+        if self._trials[dialect] >= _TRIALS:
+            self.dialect = dialect
+            log.info("%s: requests use %s from now on", self._name, dialect)
 
     def weaken(self, dialect: ChatDialect, complaint: ServerComplaint) -> ChatDialect | None:
         """Return the dialect to try after this complaint, if any."""
@@ -306,18 +361,12 @@ class JudgeServerState:
             proven=dialect.mode in self._answered,
         )
 
-    def record_unreadable(self, dialect: ChatDialect) -> tuple[ChatDialect, bool] | None:
-        """Record a completion that could not be read.
+    def after_unreadable(self, dialect: ChatDialect, repairs: int) -> ChatDialect:
+        """Return the dialect in which to ask again after an answer that could not be read.
 
         Some servers take a `response_format` and ignore it, so the model has never seen the schema.
-
-        Returns:
-            The dialect for the repair and whether to keep it if that helps; None: the same one.
+        The second repair of a call tries that, unless an answer in this mode was ever readable.
         """
         mode = dialect.mode
-        if self._settings.structured != "auto" or mode == "prompt" or mode in self._readable:
-            return None
-        self._unreadable += 1
-        if self._unreadable < _UNREADABLE_LIMIT - 1:
-            return None
-        return replace(dialect, mode="prompt"), self._unreadable >= _UNREADABLE_LIMIT
+        fixed = self._settings.structured != "auto" or mode == "prompt" or mode in self._readable
+        return dialect if fixed or repairs < 2 else replace(dialect, mode="prompt")

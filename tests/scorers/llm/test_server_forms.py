@@ -1,0 +1,351 @@
+"""Forms in which servers and gateways say that something went wrong, as their users report them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
+from ragmeter.scorers.llm.server_words import printable_words, without_quotations
+
+from tests.scorers.judge.asking import (
+    Asked,
+    Reply,
+    Server,
+    completion,
+    error,
+    question,
+    script,
+)
+
+
+def read(reply: Any, status: int = 200) -> ChatCompletion | FailedAttempt:
+    return read_chat_reply(status, json.dumps(reply).encode())
+
+
+def failed(reply: Any, status: int = 200) -> FailedAttempt:
+    found = read(reply, status)
+    assert isinstance(found, FailedAttempt)
+    return found
+
+
+# Errors in wrappings
+
+SEED = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
+GEMINI = {"code": 400, "message": SEED, "status": "INVALID_ARGUMENT"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [{"error": GEMINI}],
+        {"error": GEMINI},
+        {"error": [GEMINI]},
+        {"error": {"error": GEMINI}},
+        {"errors": [GEMINI]},
+        [{"error": {"errors": [{**GEMINI, "reason": "badRequest"}]}}],
+    ],
+)
+def test_an_error_is_opened_whatever_it_is_wrapped_in(body: Any) -> None:
+    def serve(sent: dict[str, Any], _: httpx.Request) -> Reply:
+        return httpx.Response(400, json=body) if "seed" in sent else completion()
+
+    asked = Asked(serve)
+    assert asked.once() == 2
+    assert asked.outcomes == ["unsupported", "ok"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [
+            {
+                "error": {
+                    "code": 400,
+                    "message": "The input token count (1200000) exceeds the maximum",
+                }
+            }
+        ],
+        [{"error": {"code": 400, "message": "input token count exceeds what is allowed (8192)."}}],
+        [error("x", code="context_length_exceeded")],
+        {"errors": [{"message": "prompt is too long: 210000 tokens > 200000 maximum"}]},
+    ],
+)
+def test_too_long_is_seen_in_an_array(body: Any) -> None:
+    assert failed(body, 400).outcome == "too_long"
+
+
+# Failures of a provider in a reply that looks like a success
+
+
+@pytest.mark.parametrize(
+    ("choice", "outcome"),
+    [
+        ({"finish_reason": "error"}, "server_error"),
+        ({"finish_reason": "ERROR"}, "server_error"),
+        ({"finish_reason": "network_error"}, "server_error"),
+        ({"finish_reason": "insufficient_system_resource"}, "server_error"),
+        ({"finish_reason": "abort"}, "server_error"),
+        ({"finish_reason": "stop", "error": {"code": 502, "message": "down"}}, "server_error"),
+        ({"finish_reason": "error", "error": {"code": 429, "message": "x"}}, "rate_limited"),
+        ({"finish_reason": "error", "error": {"code": 401, "message": "x"}}, "denied"),
+        ({"finish_reason": "error", "error": "provider returned error"}, "server_error"),
+    ],
+)
+def test_an_answer_that_ends_in_an_error_is_no_verdict(
+    choice: dict[str, Any], outcome: str
+) -> None:
+    for text in ('{"grade": 2}', "", None):  # whatever was written until then
+        message = {"role": "assistant", "content": text}
+        assert failed({"choices": [{"message": message, **choice}]}).outcome == outcome
+
+
+def test_an_error_of_the_provider_is_tried_again() -> None:
+    asked = Asked(script(completion('{"grade": 3}', finish="error"), completion()))
+    assert asked.once() == 2
+    assert asked.outcomes == ["server_error", "ok"]
+    assert "response_format" in asked.bodies[-1]
+
+
+@pytest.mark.parametrize("finish", ["SAFETY", "PROHIBITED_CONTENT", "refusal", "content_filter"])
+def test_a_filter_has_many_names(finish: str) -> None:
+    asked = Asked(script(completion('{"grade": 3}', finish=finish)))
+    assert asked.once() == "judge_refused"
+
+
+# Refusals behind gateways
+
+LITELLM = "litellm.BadRequestError: litellm.ContentPolicyViolationError: AzureException - filtered"
+POLICY = {"innererror": {"code": "ResponsibleAIPolicyViolation"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, error(LITELLM, type=None, param=None, code="400")),
+        (500, error(LITELLM, code="500")),
+        (400, error("bad request", provider_specific_fields=POLICY)),
+        (400, error("bad request", metadata={"provider": {"error": {"code": "content_filter"}}})),
+        (400, [{"error": {"code": 400, "message": "x", "status": "PROHIBITED_CONTENT"}}]),
+        (400, error("Request blocked by the guardrail of this workspace")),
+        (400, error("x", code="GUARDRAIL_INTERVENED")),
+        (200, {"error": {"code": 403, "message": "flagged by moderation"}}),
+    ],
+)
+def test_a_refusal_behind_a_gateway_is_one(status: int, body: Any) -> None:
+    asked = Asked(script(httpx.Response(status, json=body)))
+    assert asked.once() == "judge_refused"
+    assert asked.outcomes == ["refused"]
+
+
+@pytest.mark.parametrize(
+    "message", ["the moderation queue of the forum", "safety data sheet", "a flagged ship"]
+)
+def test_a_word_of_the_prompt_in_an_error_is_no_refusal(message: str) -> None:
+    assert failed(error(f"cannot parse: {message}"), 400).outcome == "client_error"
+
+
+def test_throttling_has_any_status() -> None:
+    reply = {"message": "Too many requests", "__type": "ThrottlingException"}
+    assert failed(reply, 400).outcome == "rate_limited"
+
+
+# Room for thoughts
+
+
+def thinker(needs: int, *, says: str = "usage") -> Server:
+    """A model whose thoughts and answer take so many tokens."""
+
+    def serve(body: dict[str, Any], _: httpx.Request) -> Reply:
+        limit = body.get("max_tokens") or body["max_completion_tokens"]
+        fits = limit >= needs
+        reply = completion('{"grade": 2}' if fits else "", finish="stop" if fits else "length")
+        used = min(limit, needs)
+        reply["usage"] = {"prompt_tokens": 100, "completion_tokens": used}
+        if says == "usage":
+            reply["usage"]["completion_tokens_details"] = {"reasoning_tokens": used}
+        else:
+            reply["choices"][0]["message"][says] = "hm"
+        return reply
+
+    return serve
+
+
+@pytest.mark.parametrize("says", ["usage", "reasoning_content", "reasoning"])
+def test_a_thinking_model_gets_all_the_room_at_once_and_keeps_it(says: str) -> None:
+    asked = Asked(thinker(5000, says=says))
+
+    async def main() -> None:
+        assert await asked.ask() == 2
+        assert await asked.ask() == 2
+
+    asyncio.run(main())
+    assert [body["max_tokens"] for body in asked.bodies] == [200, 16_384, 16_384]
+    again = Asked(thinker(5000), state=asked.client.state())
+    assert again.once() == 2
+    assert again.outcomes == ["ok"]  # and over a restart
+
+
+def test_the_setting_bounds_the_room_and_the_log_names_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = Asked(thinker(5000), max_output_tokens=3000)
+    assert asked.once() == "unparsable"
+    assert [body["max_tokens"] for body in asked.bodies] == [200, 3000]
+    assert "limit of 3,000 output tokens" in caplog.text
+    assert "judge.max_output_tokens" in caplog.text
+    assert Asked(thinker(5000), max_output_tokens=6000).once() == 2
+
+
+def test_many_calls_at_the_start_find_the_room_without_a_budget_for_each() -> None:
+    asked = Asked(thinker(5000))
+
+    async def main() -> list[Any]:
+        return list(await asyncio.gather(*(asked.ask(question(str(n))) for n in range(40))))
+
+    assert asyncio.run(main()) == [2] * 40
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        error("max_tokens is too large: 16384. This model supports at most 8192 completion tokens"),
+        error("must be less than or equal to 8192", param="max_tokens"),
+        error("Range of max_tokens should be [1, 8192]", code="InvalidParameter"),
+        [{"error": {"message": "max_tokens: the maximum value is 8192"}}],
+    ],
+)
+def test_the_room_that_the_server_names_is_the_most(complaint: Any) -> None:
+    think = thinker(5000)
+
+    def serve(body: dict[str, Any], request: httpx.Request) -> Reply:
+        if body["max_tokens"] > 8192:
+            return httpx.Response(400, json=complaint)
+        return think(body, request)
+
+    asked = Asked(serve)
+    assert asked.once() == 2
+    assert asked.bodies[-1]["max_tokens"] == 8192
+    assert asked.outcomes == ["cut_off", "unsupported", "ok"]
+
+
+def test_reasoning_effort_is_sent_if_set_and_left_out_if_refused() -> None:
+    plain = Asked(script(completion()))
+    plain.once()
+    assert "reasoning_effort" not in plain.bodies[0]
+
+    def serve(body: dict[str, Any], _: httpx.Request) -> Reply:
+        if "reasoning_effort" in body:
+            return httpx.Response(400, json=error("Unknown parameter: 'reasoning_effort'."))
+        return completion()
+
+    asked = Asked(serve, reasoning_effort="low")
+    assert asked.once() == 2
+    assert [body.get("reasoning_effort") for body in asked.bodies] == ["low", None]
+
+
+# A few failures at the start
+
+GARBAGE = completion("")
+UNEXPLAINED = httpx.Response(400, text="bad request")
+
+
+@pytest.mark.parametrize("bad", [GARBAGE, completion("starting up"), UNEXPLAINED])
+@pytest.mark.parametrize("number", [1, 4, 16])
+def test_failures_at_the_start_change_no_form_for_good(bad: Reply, number: int) -> None:
+    asked = Asked(script(*[bad] * number, completion()))
+
+    async def main() -> None:
+        await asyncio.gather(*(asked.ask(question(str(n))) for n in range(16)))
+        await asked.ask()
+
+    asyncio.run(main())
+    assert asked.bodies[-1]["response_format"]["type"] == "json_schema"
+    assert asked.client.state()["dialect"]["mode"] == "schema"
+
+
+def test_a_form_that_a_server_does_not_know_is_given_up_all_the_same() -> None:
+    def serve(body: dict[str, Any], _: httpx.Request) -> Reply:
+        return UNEXPLAINED if "response_format" in body else completion()
+
+    asked = Asked(serve)
+
+    async def main() -> list[Any]:
+        return [await asked.ask(question(str(n))) for n in range(12)]
+
+    assert asyncio.run(main()) == [2] * 12
+    assert asked.client.state()["dialect"]["mode"] == "prompt"
+
+
+# The server's own words
+
+
+def test_the_words_of_a_server_stand_in_one_line_a_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    asked = Asked(script(httpx.Response(422, json=error("the model stub-0 has no such mode"))))
+
+    async def main() -> None:
+        for number in range(8):
+            await asked.ask(question(str(number)))
+
+    asyncio.run(main())
+    lines = [record.getMessage() for record in caplog.records if "no such mode" in record.message]
+    assert len(lines) == 1
+    assert 'it says "the model stub-0 has no such mode"' in lines[0]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["sk-proj-abcdefghijklmnop", "sk-abc***xyz", "gsk_live*****99", "Bearer abc.def.ghi123456"],
+)
+def test_no_key_stands_in_the_words(secret: str) -> None:
+    words = printable_words(f"Incorrect API key provided: {secret}. See the account page.")
+    assert secret not in words
+    assert "abc" not in words or "Bearer" not in secret
+
+
+def test_the_key_that_was_sent_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    reply = httpx.Response(422, json=error("no plan for correcthorse here"))
+    assert Asked(script(reply), api_key="correcthorse").once() == "judge_error"
+    assert "no plan for" in caplog.text
+    assert "correcthorse" not in caplog.text
+
+
+def test_words_are_bounded_and_printable() -> None:
+    words = printable_words("no \x1b[31m\n\u202ered" + "x y" * 10_000)
+    assert words.isprintable()
+    assert len(words) <= 240
+    assert "\\u001b[31m" in words
+
+
+def test_what_stands_in_the_prompt_is_left_out() -> None:
+    prompt = "Passage: The patient Jane Roe was admitted in May.\nQuestion: when?"
+    words = without_quotations("cannot read 'the patient Jane Roe was admitted' here", prompt)
+    assert words == "cannot read '[...]' here"
+
+
+def test_a_client_tells_a_bounded_number_of_causes(caplog: pytest.LogCaptureFixture) -> None:
+    codes = iter(range(1000))
+
+    def serve(_: dict[str, Any], __: httpx.Request) -> Reply:
+        return httpx.Response(422, json=error("x", code=f"code_{next(codes)}"))
+
+    asked = Asked(serve)
+
+    async def main(client: JudgeClient) -> None:
+        for number in range(100):
+            try:
+                await client.ask(question(str(number)), ScoringCost())
+            except Exception:
+                continue
+
+    asyncio.run(main(asked.client))
+    assert sum("gave no verdict" in record.message for record in caplog.records) <= 20
