@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,9 @@ _MAX_PASSAGES = 50
 _QUOTED_TRACES = 3
 _QUOTES_OF_TRACE = 2
 _QUOTES = 4
+# Questions that an incident names, and characters of each.
+_QUESTIONS = 3
+_MAX_QUESTION = 200
 _MAX_QUOTE = 60
 _MAX_QUOTES = 300
 _SUPPORT_QUESTIONS = ("grounded", "cited")  # whose scorers say what is unsupported
@@ -166,6 +170,24 @@ def _dump(document: dict[str, Any]) -> bytes:
 def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
     """Return the scores in a stored body."""
     return list(json.loads(body)["results"]) if body else []
+
+
+def count_questions(bodies: Iterable[bytes | None]) -> list[tuple[str, int]]:
+    """Return the questions of stored traces with how many asked each, the most frequent first.
+
+    Among equals those come first whose trace does. A question whose text is not kept is left out.
+    """
+    texts: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for body in bodies:
+        query = json.loads(body)["trace"].get("query") if body else None
+        if not isinstance(query, str):
+            continue
+        words = " ".join(clean_text(query, _MAX_QUESTION).split())
+        if words:
+            texts.setdefault(words.casefold(), words)
+            counts[words.casefold()] += 1
+    return [(texts[key], count) for key, count in counts.most_common(_QUESTIONS)]
 
 
 def quote_unsupported(incident: Incident, read: Callable[[str, str], Results]) -> Incident:

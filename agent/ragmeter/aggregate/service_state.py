@@ -16,7 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator, AppliedRun, Arriving
-from ragmeter.aggregate.evidence import EvidenceKey, Results, quote_unsupported
+from ragmeter.aggregate.evidence import (
+    EvidenceKey,
+    Results,
+    count_questions,
+    quote_unsupported,
+    scores_in_evidence,
+)
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
@@ -27,7 +33,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import Part
-from ragmeter.parts.views import BaselineKeeper, Incident, OpenIncidents
+from ragmeter.parts.views import Announcer, BaselineKeeper, Incident, OpenIncidents
 from ragmeter.store.rows import OutboxItem, SavedState, StateCommit
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
@@ -234,15 +240,31 @@ class ServiceState:
         step.meta |= {"wall_time": self._committed_at, "content": self._content}
         return step
 
-    def add_notifications(self, step: StateCommit, evidence: Callable[[str, str], Results]) -> None:
+    def add_notifications(
+        self, step: StateCommit, evidence: Callable[[str, str], bytes | None]
+    ) -> None:
         """Add to the last `changes` the notifications that belong to them, and deliveries.
 
-        `evidence` returns the stored scores of a trace, of a service and a trace id.
+        `evidence` returns what is stored of a trace, of a service and a trace id.
         """
         at = self._committed_at
-        told = (quote_unsupported(incident, evidence) for incident in self._announced)
+        told = [self._with_texts(incident, evidence) for incident in self._announced]
         self.outbox.add(item for incident in told for item in self._notify(incident, at))
         step.outbox, step.delivered = self.outbox.drain()
+
+    def _with_texts(
+        self, incident: Incident, evidence: Callable[[str, str], bytes | None]
+    ) -> Incident:
+        """Return an incident with what the texts of its worst traces say."""
+        if incident.ended_at is not None:
+            return incident
+        announcer = self.aggregator.parts.find(Announcer)
+        bodies = (evidence(incident.service, name) for name in announcer.worst_traces(incident))
+        if questions := count_questions(bodies):
+            incident = announcer.name_questions(incident, questions)
+        return quote_unsupported(
+            incident, lambda service, name: scores_in_evidence(evidence(service, name))
+        )
 
     def committed(self) -> None:
         """Release what waits until the last `changes` are durable."""

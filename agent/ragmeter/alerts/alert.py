@@ -86,9 +86,6 @@ class Alert:
             first. `value` is then their share of the results of `metric` by `scorer`.
         drift: Only of a drift alert: details of the detector; `threshold` is then that of the
             detector's statistic.
-        folded_under: The id of the alert whose notification announces this one; empty if it has
-            one of its own, or none yet.
-        folded: Only in a notification: the alerts that it announces besides its own.
     """
 
     id: str
@@ -125,8 +122,6 @@ class Alert:
     fingerprint: str = ""
     unscored: dict[str, int] | None = None
     drift: dict[str, Any] | None = None
-    folded_under: str = ""
-    folded: list[dict[str, Any]] = field(default_factory=list)
 
     def name_worst(self, trace_ids: Iterable[str]) -> None:
         """Name traces, the worst first, until there are `MAX_WORST`.

@@ -145,9 +145,9 @@ class Commits:
         step.evidence = self._keeper.rows(named, keyed, self._earlier_scores)
         new = {(service, trace_id): body for service, trace_id, _, body in step.evidence}
 
-        def read(service: str, trace_id: str) -> list[dict[str, Any]]:
+        def read(service: str, trace_id: str) -> bytes | None:
             key = (service, trace_id)
-            return scores_in_evidence(new.get(key) or self._store.evidence(*key))
+            return new.get(key) or self._store.evidence(*key)
 
         with self._lock:
             state.add_notifications(step, read)

@@ -40,11 +40,19 @@ class Announcer:
     """What people are told of the signals of all parts, and when."""
 
     def complete(self, alerts: Iterable[Alert]) -> None:
-        """Add to alerts what they are folded under, and a link to their runbook."""
+        """Add to alerts a link to their runbook."""
 
     def announce(self, alerts: Sequence[Alert], now: float) -> Sequence[Incident]:
         """Return the incidents that people are to be told of at event time `now`."""
         return ()
+
+    def worst_traces(self, incident: Incident) -> Sequence[str]:
+        """Return the ids of the traces whose questions are an incident's worst ones."""
+        return ()
+
+    def name_questions(self, incident: Incident, questions: Sequence[tuple[str, int]]) -> Incident:
+        """Return an incident with its worst questions and their counts, and remember them."""
+        return incident
 
 
 class BaselineKeeper:

@@ -427,6 +427,26 @@ class WindowState:
                     yield bucket
             return
 
+    def buckets_within(self, owner: SegmentKey, start: float, end: float) -> Iterator[Bucket]:
+        """Iterate over the filled buckets that lie in [start, end), as fine as there are any.
+
+        A bucket that `start` cuts is left out, one that `end` cuts is in: it is the open one.
+        """
+        self.fold(bool(owner[1]))
+        coarsest = self.rings[-1]
+        for ring in self.rings:
+            if ring.newest is None:
+                return
+            edge = float(ring.oldest * ring.width)
+            if ring is not coarsest:  # what is older begins where a bucket of the coarsest ends
+                edge = math.ceil(edge / coarsest.width) * coarsest.width
+            edge = max(start, edge)
+            for index in range(math.ceil(edge / ring.width), math.ceil(end / ring.width)):
+                bucket = ring.rows.get(index, {}).get(owner)
+                if bucket is not None:
+                    yield bucket
+            end = min(end, edge)
+
     def drain(self, whole: bool = True) -> list[BucketRow]:
         """Return rows that changed since the last drain; writing one twice is harmless.
 

@@ -261,6 +261,24 @@ class Windows:
         """Return a new latency histogram of a stage from the same buckets as `bucket`."""
         return _sum_latency(self._state.buckets_between((service, segment), width, start), stage)
 
+    def sums_within(
+        self, service: str, segment: str, metric: str, scorer: str, start: float, end: float
+    ) -> ScoreSums | None:
+        """Return the sums of the traces of [start, end), as finely as there are buckets."""
+        buckets = list(self._state.buckets_within((service, segment), start, end))
+        return self._resolver.sum_cells(buckets, metric, scorer)
+
+    def latency_within(
+        self, service: str, segment: str, stage: str, start: float, end: float
+    ) -> LogHistogram | None:
+        """Return a new latency histogram of a stage from the same buckets as `sums_within`."""
+        return _sum_latency(self._state.buckets_within((service, segment), start, end), stage)
+
+    def requests_within(self, service: str, segment: str, start: float, end: float) -> int:
+        """Return how many requests the same buckets hold."""
+        buckets = self._state.buckets_within((service, segment), start, end)
+        return sum(bucket.trace_count for bucket in buckets)
+
     def _past_and_window(
         self, service: str, segment: str, window: str
     ) -> tuple[WindowTotal | None, WindowTotal | None]:

@@ -154,4 +154,4 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
         assert json.loads(rows[row_key("m", name)]) == saved.meta[name]
     notified = [parts[0] for key in rows for kind, parts in [split_row_key(key)] if kind == "o"]
     assert sorted(notified) == sorted(names)
-    assert {name.rpartition("-")[2] for name in notified} == {"firing", "resolved"}
+    assert {name.rpartition("-")[2] for name in notified} == {"open", "over"}

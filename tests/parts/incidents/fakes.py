@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule, parse_rules
-from ragmeter.parts.incidents.engine import AlertEngine, IncidentState
+from ragmeter.parts.incidents.engine import AlertEngine, RuleState
 from ragmeter.windows import series as real
 from ragmeter.windows.failures import FailedShare
 from ragmeter.windows.windows import Windows
@@ -147,7 +147,7 @@ def rule(**changes: object) -> AlertRule:
     return made
 
 
-ROWS: TypeAdapter[dict[str, IncidentState]] = TypeAdapter(dict[str, IncidentState])
+ROWS: TypeAdapter[dict[str, RuleState]] = TypeAdapter(dict[str, RuleState])
 
 READINGS: Mapping[str, real.Estimate | None] = {
     "#": around(0.2),  # true

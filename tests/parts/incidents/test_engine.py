@@ -83,8 +83,6 @@ def test_an_alert_leads_to_its_runbook_or_to_that_of_its_rule(
     held = engine.alerts()
     engine.complete(held)
     assert {alert.rule: alert.runbook for alert in held} == expected
-    for announced in engine.announce(held, 0.0):
-        assert announced.runbook == expected[announced.rule]
 
 
 def test_a_resolved_alert_is_kept_for_fifteen_minutes() -> None:
@@ -345,10 +343,9 @@ def test_rows_are_typed_and_survive_json() -> None:
     engine, windows = AlertEngine([rule()]), FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.1)
-    engine.announce(engine.alerts(), 0.1)
     rows = engine.rows()
     (alert,) = engine.alerts()
-    assert rows.keys() == {"evaluated", f"rule/{alert.id}", f"announced/{alert.id}"}
+    assert rows.keys() == {"evaluated", f"rule/{alert.id}"}
     assert restarted(engine, AlertEngine([])).rows() == rows
 
 

@@ -242,7 +242,7 @@ class PartitionState(ServiceState):
             raise RuntimeError("a record has failed half-way: the state must be loaded anew")
         self._collect_evidence()
         changes = self.changes()
-        self.add_notifications(changes, self._stored_scores)
+        self.add_notifications(changes, lambda *key: self.evidence.get(key))
         small = ("wall_time", "content")
         head = {
             "v": STATE_VERSION,

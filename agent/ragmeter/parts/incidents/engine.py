@@ -31,7 +31,6 @@ from ragmeter.parts.incidents.conditions import (
     read_failed_share,
 )
 from ragmeter.parts.incidents.evidence import EvidenceReader
-from ragmeter.parts.incidents.folding import NotificationFolder
 from ragmeter.windows.windows import Windows
 
 # Names of saved rows: of the time of the last evaluation, and before the id of an alert.
@@ -42,9 +41,6 @@ _MAX_REASONS = 5
 # Searches in one evaluation for the segment behind an alert: with 64 segments each takes some
 # milliseconds. If more fire at once it is an outage of everything; the others wait.
 _MAX_SEGMENT_SEARCHES = 20
-
-# Metrics that an outage of the service itself moves, whatever its answers are worth.
-_OPERATIONAL = {"error", "timeout", "empty_answer", "latency", "traces", "canary_failed"}
 
 # (rule, service, subject): the segment, or of an unscored rule "metric scorer"
 _AlertKey = tuple[str, str, str]
@@ -84,8 +80,8 @@ class TrackedAlert:
         return replace(self, alert=self.alert.copy())
 
 
-IncidentState = float | TrackedAlert | Alert
-"""A saved row: the time of the last evaluation, an alert of a rule, or one of a notification."""
+RuleState = float | TrackedAlert
+"""A saved row: the time of the last evaluation, or an alert of a rule."""
 
 
 class AlertEngine:
@@ -120,10 +116,9 @@ class AlertEngine:
         self._now: float | None = None
         self._searches_left = _MAX_SEGMENT_SEARCHES
         self._refused: set[str] = set()  # services with a true condition that found no room
-        self._folder = NotificationFolder(self._family)
 
     def next_due(self) -> float:
-        """Return when time alone next moves an alert or its notification.
+        """Return when time alone next moves an alert.
 
         That is without traces that come or leave a window; infinity if it never does.
         """
@@ -132,7 +127,6 @@ class AlertEngine:
             rule = self._by_name.get(name)
             if rule is not None:
                 due.append(tracked.next_due(rule))
-        due.append(self._folder.next_due())
         return min(due)
 
     def alerts(self) -> list[Alert]:
@@ -140,25 +134,10 @@ class AlertEngine:
         return [self._tracked[key].alert.copy() for key in sorted(self._tracked)]
 
     def complete(self, alerts: Iterable[Alert]) -> None:
-        """Add to alerts what they are folded under, and a link to their runbook."""
+        """Add to alerts a link to their runbook."""
         for alert in alerts:
-            alert.folded_under = self._folder.find_leader(alert.id)
             if self._runbooks and not alert.runbook:
                 alert.runbook = runbook_link(alert.rule, self._runbooks)
-
-    def announce(self, alerts: Sequence[Alert], now: float) -> list[Alert]:
-        """Choose which of all alerts that are held are announced at event time `now`."""
-        return self._folder.update(alerts, now)
-
-    def announced(self) -> list[tuple[Alert, list[Alert]]]:
-        """Return the alerts that are announced and not over, each with those folded under it."""
-        return self._folder.announced()
-
-    def _family(self, alert: Alert) -> str:
-        judge = alert.drift is not None and alert.drift["kind"] == "judge"
-        if judge or alert.unscored is not None or alert.metric.startswith("judge_"):
-            return "measuring"
-        return "operation" if alert.metric in _OPERATIONAL else "quality"
 
     def evaluate(
         self,
@@ -205,24 +184,20 @@ class AlertEngine:
         held = {key[:2] for key in self._tracked}
         return DueRules(changed, refused, held)
 
-    def rows(self) -> dict[str, IncidentState]:
+    def rows(self) -> dict[str, RuleState]:
         """Return copies of the whole state, as rows."""
-        rows: dict[str, IncidentState] = {} if self._now is None else {_EVALUATED: self._now}
+        rows: dict[str, RuleState] = {} if self._now is None else {_EVALUATED: self._now}
         for tracked in self._tracked.values():
             rows[f"{_OF_RULE}{tracked.alert.id}"] = tracked.copy()
-        return rows | self._folder.rows()
+        return rows
 
-    def restore(self, rows: Mapping[str, IncidentState]) -> None:
+    def restore(self, rows: Mapping[str, RuleState]) -> None:
         """Continue from rows."""
-        noted: dict[str, Alert] = {}
-        for name, row in sorted(rows.items()):
+        for _, row in sorted(rows.items()):
             if isinstance(row, TrackedAlert):
                 self._tracked[row.key] = row
-            elif isinstance(row, Alert):
-                noted[name] = row
             else:
                 self._now = row
-        self._folder.restore(noted)
 
     def _failing_pairs(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
         """Return (metric, scorer) of the alerts on failed results, by rule and service."""

@@ -1,0 +1,378 @@
+"""The number that an incident is about, over any stretch of event time and in any segment.
+
+Shares of failed requests, indexes, costs and latencies are read alike from the windows, so that the
+usual, the level since the onset and the last quarter of an hour are made of the same sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ragmeter.parts.views import IncidentKind, IncidentUnit
+from ragmeter.windows.contrasts import SHARE, estimate_sample, series_kind
+from ragmeter.windows.estimators import wilson_interval
+from ragmeter.windows.log_histogram import LogHistogram
+from ragmeter.windows.shares import share_above
+from ragmeter.windows.windows import Windows
+
+DAY = 86_400.0
+USUAL_GRAIN = 600.0  # seconds: the usual ends where the coarse buckets of a day do
+LEAST_USUAL = 30.0  # effective samples of a usual
+LEAST_EVIDENCE = 40.0  # effective samples that tell whether a number is back
+_SLOW = 0.95  # the quantile of a latency
+
+# Seconds of the last stretch that holds enough, the shortest first.
+RECENT: Sequence[float] = (900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)
+
+Better = Literal["higher", "lower"]
+
+
+class NumberSpec(NamedTuple):
+    """A number of a service.
+
+    Args:
+        kind: What is wrong where it is bad.
+        question: The question that it tells of.
+        unit: Its unit; `points` for an index.
+        better: Which direction is better.
+        least: The least shift that matters: of shares and indexes itself, else of the usual.
+        scale: What a score is multiplied with.
+    """
+
+    kind: IncidentKind
+    question: str
+    unit: IncidentUnit
+    better: Better
+    least: float
+    scale: float = 1.0
+
+
+NUMBERS: dict[str, NumberSpec] = {
+    "error": NumberSpec(
+        kind="errors",
+        question="works",
+        unit="share",
+        better="lower",
+        least=0.01,
+    ),
+    "timeout": NumberSpec(
+        kind="timeouts",
+        question="works",
+        unit="share",
+        better="lower",
+        least=0.01,
+    ),
+    "empty_answer": NumberSpec(
+        kind="empty",
+        question="works",
+        unit="share",
+        better="lower",
+        least=0.01,
+    ),
+    "works": NumberSpec(
+        kind="failures",
+        question="works",
+        unit="share",
+        better="lower",
+        least=0.01,
+    ),
+    "latency": NumberSpec(
+        kind="slow",
+        question="fast",
+        unit="seconds",
+        better="lower",
+        least=0.25,
+    ),
+    "answered": NumberSpec(
+        kind="refusals",
+        question="answered",
+        unit="share",
+        better="higher",
+        least=0.03,
+    ),
+    "grounding": NumberSpec(
+        kind="ungrounded",
+        question="grounded",
+        unit="points",
+        better="higher",
+        least=3.0,
+        scale=100.0,
+    ),
+    "faithfulness": NumberSpec(
+        kind="ungrounded",
+        question="grounded",
+        unit="share",
+        better="higher",
+        least=0.03,
+    ),
+    "relevance": NumberSpec(
+        kind="wrong_passages",
+        question="retrieved",
+        unit="points",
+        better="higher",
+        least=3.0,
+        scale=100.0 / 3,
+    ),
+    "context_relevancy": NumberSpec(
+        kind="wrong_passages",
+        question="retrieved",
+        unit="share",
+        better="higher",
+        least=0.03,
+    ),
+    "reciprocal_rank": NumberSpec(
+        kind="wrong_passages",
+        question="retrieved",
+        unit="share",
+        better="higher",
+        least=0.03,
+    ),
+    "citation_precision": NumberSpec(
+        kind="citations",
+        question="cited",
+        unit="points",
+        better="higher",
+        least=3.0,
+        scale=100.0,
+    ),
+    "citation_recall": NumberSpec(
+        kind="citations",
+        question="cited",
+        unit="points",
+        better="higher",
+        least=3.0,
+        scale=100.0,
+    ),
+    "nugget_vital": NumberSpec(
+        kind="incomplete",
+        question="complete",
+        unit="share",
+        better="higher",
+        least=0.03,
+    ),
+    "cost_usd": NumberSpec(
+        kind="cost",
+        question="cost",
+        unit="usd",
+        better="lower",
+        least=0.15,
+    ),
+    "input_tokens": NumberSpec(
+        kind="cost",
+        question="cost",
+        unit="count",
+        better="lower",
+        least=0.15,
+    ),
+    "output_tokens": NumberSpec(
+        kind="cost",
+        question="cost",
+        unit="count",
+        better="lower",
+        least=0.15,
+    ),
+}
+"""The numbers that answer a question, by metric. `works` is the share of requests that failed."""
+
+FAILURES = ("error", "timeout", "empty_answer")
+"""The metrics of requests that failed, each of which a request has at most one of."""
+
+
+class NumberKey(NamedTuple):
+    """Which number: a metric and its scorer; of `latency` the scorer is the stage."""
+
+    metric: str
+    scorer: str
+
+
+@dataclass(frozen=True, slots=True)
+class NumberReading:
+    """A number over a stretch of time, with its 95 % interval and its effective samples."""
+
+    value: float
+    lower: float
+    upper: float
+    worth: float
+
+    def bad_end(self, better: Better) -> float:
+        """Return the end of the interval that is the worse one."""
+        return self.upper if better == "lower" else self.lower
+
+    def good_end(self, better: Better) -> float:
+        """Return the end of the interval that is the better one."""
+        return self.lower if better == "lower" else self.upper
+
+
+class NumberReader:
+    """Reads numbers from the windows."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+
+    def read(
+        self, service: str, segment: str, number: NumberKey, start: float, end: float
+    ) -> NumberReading | None:
+        """Return a number over [start, end), None without a sample."""
+        if end <= start:
+            return None
+        if number.metric == "latency":
+            return _read_latency(
+                windows=self._windows,
+                service=service,
+                segment=segment,
+                stage=number.scorer,
+                start=start,
+                end=end,
+            )
+        if number.metric == "works":
+            parts = [
+                self._score(
+                    service=service,
+                    segment=segment,
+                    number=NumberKey(metric, "builtin"),
+                    start=start,
+                    end=end,
+                )
+                for metric in FAILURES
+            ]
+            return _join_failures(parts)
+        return self._score(
+            service=service,
+            segment=segment,
+            number=number,
+            start=start,
+            end=end,
+        )
+
+    def _score(
+        self, service: str, segment: str, number: NumberKey, start: float, end: float
+    ) -> NumberReading | None:
+        cell = self._windows.sums_within(
+            service=service,
+            segment=segment,
+            metric=number.metric,
+            scorer=number.scorer,
+            start=start,
+            end=end,
+        )
+        sample = estimate_sample(cell, series_kind(number.metric, number.scorer))
+        if sample is None:
+            return None
+        scale = scale_of(number)
+        return NumberReading(
+            scale * sample.value, scale * sample.lower, scale * sample.upper, sample.effective
+        )
+
+    def usual(
+        self, service: str, segment: str, number: NumberKey, onset: float
+    ) -> NumberReading | None:
+        """Return a number over the day before an onset, None with too few samples."""
+        end = onset // USUAL_GRAIN * USUAL_GRAIN
+        found = self.read(
+            service=service,
+            segment=segment,
+            number=number,
+            start=end - DAY,
+            end=end,
+        )
+        return found if found is not None and found.worth >= LEAST_USUAL else None
+
+    def recent(
+        self, service: str, segment: str, number: NumberKey, *, now: float, since: float
+    ) -> NumberReading | None:
+        """Return a number over the last quarter of an hour, or as long as enough evidence takes.
+
+        Nothing before `since` counts. None where there is too little, or none that is new.
+        """
+        if self.requests(service, segment, now - RECENT[0], now) == 0:
+            return None
+        for seconds in RECENT:
+            start = now - seconds
+            if start < since:
+                return None
+            found = self.read(
+                service=service,
+                segment=segment,
+                number=number,
+                start=start,
+                end=now,
+            )
+            if found is not None and found.worth >= LEAST_EVIDENCE:
+                return found
+        return None
+
+    def requests(self, service: str, segment: str, start: float, end: float) -> int:
+        """Return how many requests there were in [start, end)."""
+        return self._windows.requests_within(service, segment, start, end)
+
+    def latencies(
+        self, service: str, segment: str, stage: str, start: float, end: float
+    ) -> LogHistogram | None:
+        """Return the latencies of a stage in [start, end)."""
+        return self._windows.latency_within(
+            service=service,
+            segment=segment,
+            stage=stage,
+            start=start,
+            end=end,
+        )
+
+    def segments(self, service: str) -> list[str]:
+        """Return the segments of a service."""
+        return self._windows.segments(service)
+
+
+def scale_of(number: NumberKey) -> float:
+    """Return what scores of a metric are multiplied with."""
+    spec = NUMBERS.get(number.metric)
+    return 1.0 if spec is None or number.scorer == "people" else spec.scale
+
+
+def least_shift(spec: NumberSpec, usual: float) -> float:
+    """Return the least shift from the usual that matters."""
+    relative = spec.unit in ("seconds", "usd", "count")
+    return spec.least * abs(usual) if relative else spec.least
+
+
+def shift_of(better: Better, value: float, usual: float) -> float:
+    """Return how far a value is on the bad side of the usual."""
+    return value - usual if better == "lower" else usual - value
+
+
+def slow_share(histogram: LogHistogram | None, limit: float) -> NumberReading | None:
+    """Return the share of latencies above a limit in seconds, None without any."""
+    sample = estimate_sample(share_above(histogram, limit), SHARE)
+    if sample is None:
+        return None
+    return NumberReading(sample.value, sample.lower, sample.upper, sample.effective)
+
+
+def _read_latency(
+    windows: Windows, service: str, segment: str, stage: str, start: float, end: float
+) -> NumberReading | None:
+    histogram = windows.latency_within(
+        service=service,
+        segment=segment,
+        stage=stage,
+        start=start,
+        end=end,
+    )
+    if histogram is None:
+        return None
+    for _, value, lower, upper in histogram.limits((_SLOW,)):
+        # without an upper limit it is at least known that the number is not below its estimate
+        return NumberReading(value, lower, value if upper is None else upper, float(histogram.n))
+    return None
+
+
+def _join_failures(parts: Sequence[NumberReading | None]) -> NumberReading | None:
+    """Return the share of requests that failed, of the shares of each kind."""
+    error, timeout, empty = parts
+    if error is None:
+        return None
+    stopped = error.value + (timeout.value if timeout else 0.0)
+    share = min(1.0, stopped + (1 - stopped) * (empty.value if empty else 0.0))
+    lower, upper = wilson_interval(share, error.worth)
+    return NumberReading(share, lower, upper, error.worth)

@@ -1,0 +1,217 @@
+"""An incident opens, gets worse and is over: a message each, and no all-clear before it is over."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.parts.incidents.stage import Stage
+
+CALM = 120  # minutes
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage()
+    made.run(CALM)
+    return made
+
+
+def test_an_incident_has_one_message_when_it_opens_and_one_when_it_is_over(stage: Stage) -> None:
+    stage.run(6, refused=0.4)
+    stage.fire()
+    stage.run(30, refused=0.4)
+    assert stage.told() == [(CALM + 7, "page", "open", "refusals")]
+    stage.run(10)
+    stage.resolve()
+    stage.run(40)
+    opened, over = stage.messages
+    assert over[1].state == "over"
+    assert CALM + 36 + 14 <= over[0] <= CALM + 36 + 20, "it was back for 15 minutes"
+    assert opened[1].id == over[1].id
+    assert stage.states() in ([], ["over"])
+
+
+def test_since_is_when_the_number_moved_not_when_the_rule_became_true(stage: Stage) -> None:
+    stage.run(12, refused=0.5)
+    stage.fire(since=stage.now, window="1h")
+    stage.run(1, refused=0.5)
+    ((_, opened),) = stage.messages
+    assert abs(opened.since - stage.now + 13 * 60) <= 180
+
+
+def test_a_rule_that_ends_while_the_number_is_off_is_no_all_clear(stage: Stage) -> None:
+    """The bad hour enters the day that the rule compares with: it ended at .76, usual .95."""
+    stage.run(6, refused=0.3)
+    stage.fire()
+    stage.run(5, refused=0.3)
+    stage.resolve()
+    stage.run(120, refused=0.3)
+    assert [state for _, _, state, _ in stage.told()] == ["open"]
+    assert stage.states() == ["open"]
+    stage.run(30)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+
+
+def test_an_outage_that_lasts_is_not_over_though_every_rule_has_ended(stage: Stage) -> None:
+    """A total outage of retrieval: .544 answered, and the rule resolved at +48 minutes."""
+    stage.run(6, refused=0.55)
+    stage.fire()
+    stage.run(42, refused=0.55)
+    stage.resolve()
+    stage.run(300, refused=0.55)
+    assert [state for _, _, state, _ in stage.told()] == ["open"], "not after hours either"
+    assert stage.states() == ["open"]
+
+
+def test_no_traffic_is_a_state_of_its_own_and_no_all_clear(stage: Stage) -> None:
+    stage.run(6, refused=0.5)
+    stage.fire()
+    stage.run(10, refused=0.5)
+    stage.alerts["RagAnsweredCollapsed"].no_data = True
+    stage.run(20, requests=0)
+    assert stage.states() == ["no traffic"]
+    stage.resolve(reason="no data, so not known to be over")
+    stage.run(30, requests=0)
+    assert stage.states() == ["no traffic"]
+    assert "No traffic now" in stage.book.incidents()[0].summary
+    stage.run(20, refused=0.5)
+    assert stage.states() == ["open"]
+    stage.run(40)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+
+
+def test_what_is_silent_for_a_day_is_closed_as_not_known_to_be_over(stage: Stage) -> None:
+    stage.run(6, refused=0.5)
+    stage.fire()
+    stage.run(5, refused=0.5)
+    stage.skip(15)
+    stage.skip(25 * 60)
+    (_, opened), (_, closed) = stage.messages
+    assert closed.state == "no traffic"
+    assert closed.ended_at is not None
+    assert not closed.over
+    assert "not known to be over" in closed.title
+    assert opened.id == closed.id
+
+
+def test_what_is_no_longer_measured_is_not_over(stage: Stage) -> None:
+    """The judge of a metric that only the rule reads is gone, and requests go on."""
+    stage.fire(rule="MyRule", metric="my_metric", scorer="mine", severity="critical")
+    stage.run(5)
+    stage.resolve("MyRule", "no data, so not known to be over")
+    stage.run(60)
+    assert stage.states() == ["not measured"]
+    assert [state for _, _, state, _ in stage.told()] == ["open"]
+
+
+def test_a_rule_that_is_taken_out_closes_its_incident_without_an_all_clear(stage: Stage) -> None:
+    stage.fire(rule="MyRule", metric="my_metric", scorer="mine", severity="critical")
+    stage.run(5)
+    stage.resolve("MyRule", "the rule is no longer in force")
+    stage.run(5)
+    closed = stage.messages[-1][1]
+    assert (closed.state, closed.over) == ("not measured", False)
+    assert closed.ended_at is not None
+
+
+def test_it_gets_worse_when_a_warning_becomes_a_page(stage: Stage) -> None:
+    stage.run(10, errors=0.04)
+    stage.fire(rule="Errors", metric="error", severity="warning", value=0.04, baseline=0.0)
+    stage.run(20, errors=0.04)
+    assert stage.told() == [(CALM + 16, "warning", "open", "errors")]
+    stage.run(30, errors=0.3)
+    stage.fire(rule="More", metric="error", severity="critical", value=0.3, baseline=0.0)
+    stage.run(30, errors=0.3)
+    assert [severity for _, severity, _, _ in stage.told()] == ["warning", "page"]
+
+
+def test_it_gets_worse_when_the_level_is_half_as_far_again(stage: Stage) -> None:
+    stage.run(10, refused=0.25)
+    stage.fire()
+    stage.run(60, refused=0.25)
+    stage.run(40, refused=0.6)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "open"]
+    second, worse = stage.messages[-1]
+    assert worse.worsened_at is not None
+    assert CALM + 70 < second <= CALM + 100
+    stage.run(60, refused=0.6)
+    assert len(stage.messages) == 2, "told once"
+
+
+def test_a_warning_that_passes_within_its_wait_is_no_news(stage: Stage) -> None:
+    stage.fire(rule="Errors", metric="error", severity="warning", value=0.04, baseline=0.0)
+    stage.run(2)
+    stage.resolve("Errors")
+    stage.run(30)
+    assert stage.messages == []
+
+
+def test_signals_of_one_onset_are_one_incident_and_a_later_onset_is_another(stage: Stage) -> None:
+    stage.run(6, errors=0.5, refused=0.4)
+    stage.fire(rule="RagErrorsHigh", metric="error", value=0.5, baseline=0.0)
+    stage.run(2, errors=0.5, refused=0.4)
+    stage.fire()
+    stage.run(5, errors=0.5, refused=0.4)
+    stage.fire(rule="Slow", metric="latency", severity="warning", labels={"stage": "total"})
+    stage.run(20, errors=0.5, refused=0.4)
+    (only,) = stage.book.incidents()
+    assert {alert.rule for alert in only.signals} == {
+        "RagErrorsHigh",
+        "RagAnsweredCollapsed",
+        "Slow",
+    }
+    assert only.kind == "errors"
+    stage.run(60, errors=0.5, refused=0.05)
+    stage.fire(rule="Mine", metric="my_metric", scorer="mine", severity="critical")
+    stage.fire(rule="Cost", metric="cost_usd", severity="warning", window="5m", value=2.0)
+    stage.run(10, errors=0.5)
+    assert len(stage.book.incidents()) == 3
+
+
+def test_a_change_within_ten_minutes_is_named_and_one_hours_before_is_not() -> None:
+    stage = Stage()
+    stage.run(CALM, tags={"prompt_version": "v11", "model": "a"})
+    stage.run(120, tags={"prompt_version": "v12", "model": "a"})
+    stage.run(8, refused=0.5, tags={"prompt_version": "v12", "model": "b"})
+    stage.fire()
+    stage.run(10, refused=0.5, tags={"prompt_version": "v12", "model": "b"})
+    ((_, opened),) = stage.messages
+    change = stage.book.incidents()[0].change
+    assert change is not None
+    assert (change.tag, change.value) == ("model", "b")
+    assert abs(change.at - opened.since) <= 600
+    calm = Stage()
+    calm.run(CALM, tags={"prompt_version": "v11"})
+    calm.run(120, tags={"prompt_version": "v12"})
+    calm.run(8, refused=0.5, tags={"prompt_version": "v12"})
+    calm.fire()
+    calm.run(10, refused=0.5, tags={"prompt_version": "v12"})
+    assert calm.book.incidents()[0].change is None
+
+
+def play(seed: int, *, restarts: bool) -> list[tuple[int, str, str, str]]:
+    rng = random.Random(seed)
+    stage = Stage(restarts=restarts)
+    stage.run(120)
+    for _ in range(12):
+        event = rng.choice(["fire", "resolve", "errors", "silence", "bad", "calm"])
+        if event == "fire":
+            stage.fire(severity=rng.choice(["critical", "warning"]))
+        elif event == "errors":
+            stage.fire(rule="Errors", metric="error", severity="warning", value=0.1, baseline=0.0)
+        elif event == "resolve" and stage.alerts:
+            stage.resolve(rng.choice(sorted(stage.alerts)), rng.choice(["", "no data"]))
+        if event == "silence":
+            stage.run(rng.choice([5, 30]), requests=0)
+        else:
+            bad = event == "bad"
+            stage.run(rng.choice([3, 12, 40]), refused=0.5 if bad else 0.05)
+    return stage.told()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_restart_at_every_step_changes_no_message(seed: int) -> None:
+    told = play(seed, restarts=False)
+    assert play(seed, restarts=True) == told
