@@ -14,7 +14,6 @@ from ragmeter.core.counters import Counters
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
-from ragmeter.parts.segments.breakdown import build_document, service_breakdown
 from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.prometheus import PrometheusExporter
 
@@ -88,15 +87,6 @@ def test_all_services_are_exported_as_from_one_state(pair: dict[int, PartitionSt
         "wiki",
     }
     assert reading_of(pair).windows.services() == ["bot", "shop", "wiki"]
-
-
-def test_a_service_is_broken_down_where_it_lives(pair: dict[int, PartitionState]) -> None:
-    found = [
-        build_document(service_breakdown(reading_of(states), "bot", "1h"))
-        for states in (pair, {1: pair[1]})
-    ]
-    assert found[0] == found[1]
-    assert found[0]["series"]
 
 
 def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]) -> None:
