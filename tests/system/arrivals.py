@@ -15,12 +15,15 @@ from tests.exporters.stub import Stub, serve
 __all__ = ["WAYS", "Arrival", "Receiver", "receiver"]
 
 WAYS = ("webhook", "alertmanager", "prometheus")
-"""The agent's own webhook; the agent's alerts, and those of Prometheus, through Alertmanager."""
+"""The agent's own webhook; its incidents, and the alerts of Prometheus, through Alertmanager."""
+
+_EVENTS = {"over": "resolved"}  # of the webhook, in the words of Alertmanager; others: `firing`
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """`at` is the clock's time; `told` the alert as it came."""
+    """`at` is the clock's time; `alert` the question of an incident, or the name of an alert of
+    Prometheus; `notified` what came."""
 
     way: str
     status: str
@@ -34,8 +37,8 @@ class Arrival:
         """The worst traces that it names."""
         if self.way == "webhook":
             return list(self.notified["worst"])
-        named = self.notified["annotations"].get("worst_traces", "")
-        return named.split(", ") if named else []
+        names = (self.notified["annotations"].get(f"worst_{number}") for number in (1, 2, 3))
+        return [name for name in names if name]
 
 
 @dataclass
@@ -61,15 +64,16 @@ class Receiver:
 
 
 def read(body: dict[str, Any], at: float) -> list[Arrival]:
-    """The alerts of one notification."""
+    """What one notification is about."""
     if "event" in body:
-        own = body["alert"]
-        return [Arrival("webhook", body["event"], own["rule"], own["service"], at, own)]
+        own = body["incident"]
+        status = _EVENTS.get(body["event"], "firing")
+        return [Arrival("webhook", status, own["question"], own["service"], at, own)]
     return [
         Arrival(
             "prometheus" if one["labels"].get("sent_by") == "prometheus" else "alertmanager",
             one["status"],
-            one["labels"]["alertname"],
+            one["labels"].get("question") or one["labels"]["alertname"],
             one["labels"].get("service", ""),
             at,
             one,

@@ -2,7 +2,7 @@
 
     python -m tests.system.demo
 
-writes `status-page.png`, `alert.png` and `trace-page.png` into docs/images.
+writes `status-page.png`, `incident.png` and `trace-page.png` into docs/images.
 """
 
 from __future__ import annotations
@@ -75,14 +75,6 @@ def picture(page: Browser, name: str, script: str, height: float | None = None) 
     (IMAGES / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
-def containing(selector: str, text: str) -> str:
-    """The innermost such element with the text."""
-    return (
-        f"[...document.querySelectorAll('{selector}')].filter("
-        f"e => e.textContent.includes('{text}')).pop()"
-    )
-
-
 def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-demo-")))
@@ -93,8 +85,8 @@ def main() -> None:
         page.open(urls[0])
         picture(page, "status-page", "document.body", 900)
         page.open(urls[1])
-        picture(page, "alert", containing("article", "RagGroundingLow"))
-        page.open(urls[2])
+        picture(page, "incident", "document.querySelector('main')")
+        page.open(urls[3])
         picture(page, "trace-page", "document.body", 800)
 
 
