@@ -14,6 +14,7 @@ from deploy.dashboards.panels import (
     Panel,
     columns,
     lines,
+    link,
     mark,
     on_page,
     tile,
@@ -42,6 +43,9 @@ UNKNOWN = "not enough yet"
 CHANGE_TAGS = ("model", "prompt_version", "index_version")
 
 
+WHY = link("Why, on the status page", "${page}/incident/${service:percentencode}/${__value.text}")
+
+
 def _incidents() -> Panel:
     opened = of_service("rag_incident_open")
     by = "by (incident, severity)"
@@ -50,7 +54,7 @@ def _incidents() -> Panel:
         "What people are told of now, and for how long it was open within the last day. The status"
         " page says what is wrong, since when, what changed then, and shows the worst questions.",
         [
-            Column("Incident", label="incident", links=(on_page(),)),
+            Column("Incident", label="incident", links=(WHY, on_page())),
             Column("Severity", label="severity", width=120),
             Column(
                 "Open in the last day",

@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 import yaml
 from ragmeter.alerts.alert import TEMPLATE_FIELDS, Alert
-from ragmeter.alerts.rule_sets import load_runbooks
+from ragmeter.alerts.rule_sets import incident_runbook, load_runbooks
 from ragmeter.alerts.rules import (
     RULE_PROFILES,
     AlertRule,
@@ -56,6 +56,12 @@ def test_the_runbook_has_a_cause_for_every_reason_that_counts_as_a_failure() -> 
     named = re.findall(r"`([a-z_]+\*?)`", causes)
     for reason in FAILURE_REASONS:
         assert any(fnmatch(reason, name) for name in named), reason
+
+
+def test_every_kind_of_incident_has_a_runbook_but_a_rule_of_the_user() -> None:
+    by_kind = {kind: incident_runbook(kind) for kind in get_args(IncidentKind)}
+    assert [kind for kind, link in by_kind.items() if link.endswith("README.md")] == ["rule"]
+    assert by_kind["wrong_passages"] == "docs/runbooks/retrieval.md"
 
 
 def test_what_a_tier_does_not_answer_in_time_on_kafka_is_a_failure_with_its_name() -> None:

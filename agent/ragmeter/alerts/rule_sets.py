@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from ragmeter.alerts.rules import AlertRule, RuleError, load_rules
 from ragmeter.config.settings import Settings
@@ -26,10 +26,11 @@ _RUNBOOK_INDEX = "README.md"
 
 
 class Runbook(TypedDict):
-    """What to do about the alerts of one page, in Markdown."""
+    """What to do about the incidents and alerts of one page, in Markdown."""
 
     title: str
     alerts: list[str]
+    incidents: NotRequired[list[str]]
     meaning: str
     hurt: str
     look: list[str]
@@ -60,6 +61,21 @@ def runbook_pages() -> Mapping[str, str]:
 def runbook_link(alert: str, base: str = RUNBOOK_BASE) -> str:
     """Return the link to the runbook page of an alert."""
     return f"{base.rstrip('/')}/{runbook_pages().get(alert, _RUNBOOK_INDEX)}"
+
+
+@cache
+def _incident_pages() -> Mapping[str, str]:
+    """Return the file of the page by the kind of the incident."""
+    return {
+        kind: f"{page}.md"
+        for page, runbook in load_runbooks().items()
+        for kind in runbook.get("incidents", ())
+    }
+
+
+def incident_runbook(kind: str, base: str = RUNBOOK_BASE) -> str:
+    """Return the link to the runbook page of a kind of incident."""
+    return f"{base.rstrip('/')}/{_incident_pages().get(kind, _RUNBOOK_INDEX)}"
 
 
 def with_runbooks(rules: Iterable[AlertRule], base: str = RUNBOOK_BASE) -> list[AlertRule]:

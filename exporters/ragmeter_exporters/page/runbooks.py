@@ -62,7 +62,10 @@ def _runbook_pages(alerts: tuple[PrometheusAlert, ...]) -> Mapping[str, str]:
     rows = _alert_rows(alerts)
     index = files(__package__).joinpath("runbook_index.md").read_text("utf-8")
     return {
-        INDEX: f"{index.strip()}\n\n{_rules_table(runbooks, rows)}\n",
+        INDEX: index.strip().format(
+            incidents=_incidents_table(runbooks), rules=_rules_table(runbooks, rows)
+        )
+        + "\n",
         **{name: _page(runbook, rows) for name, runbook in runbooks.items()},
     }
 
@@ -146,10 +149,12 @@ def _page(runbook: Runbook, rows: Mapping[str, _AlertRow]) -> str:
         row = rows[name]
         lasting = _duration(row.for_), _duration(row.keep)
         cells.append((f"`{name}`", row.severity, row.condition, *lasting))
-    parts = [
-        f"# {runbook['title']}",
-        markdown_table(("alert", "severity", "fires when", "for", "keeps firing for"), cells),
-    ]
+    parts = [f"# {runbook['title']}"]
+    if kinds := runbook.get("incidents"):
+        parts.append(f"Incidents of kind {', '.join(f'`{kind}`' for kind in kinds)}.")
+    if cells:
+        head = ("alert", "severity", "fires when", "for", "keeps firing for")
+        parts.append(markdown_table(head, cells))
     for key, title in _SECTIONS.items():
         text = runbook[key]  # type: ignore[literal-required]
         if key == "actions":
@@ -158,6 +163,20 @@ def _page(runbook: Runbook, rows: Mapping[str, _AlertRow]) -> str:
             text = "\n".join(f"- {_indent(item)}" for item in text)
         parts += [f"## {title}", text]
     return "\n\n".join(parts) + "\n"
+
+
+def _incidents_table(runbooks: Mapping[str, Runbook]) -> str:
+    """Write the table of the kinds of incidents with their page and who is hurt."""
+    cells = [
+        (
+            ", ".join(f"`{kind}`" for kind in kinds),
+            f"[{runbook['title']}]({page}.md)",
+            escape_cell(runbook["hurt"]),
+        )
+        for page, runbook in runbooks.items()
+        if (kinds := runbook.get("incidents"))
+    ]
+    return markdown_table(("kind", "runbook", "who is hurt"), cells)
 
 
 def _rules_table(runbooks: Mapping[str, Runbook], rows: Mapping[str, _AlertRow]) -> str:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from ragmeter.alerts.rule_sets import (
     RUNBOOK_BASE,
+    load_runbooks,
     runbook_link,
     runbook_pages,
 )
@@ -144,7 +145,7 @@ def test_every_alert_has_severity_words_and_keeps_firing() -> None:
         assert rule["keep_firing_for"]
 
 
-def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert_or_an_incident() -> None:
     for name, rule in alerts().items():
         assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{runbook_pages()[name]}"
     own = {entry["name"] for document in default_documents() for entry in document["rules"]}
@@ -153,7 +154,9 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
         page = (RUNBOOKS / file).read_text("utf-8")
         assert f"`{name}`" in page, name
         assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS, file
-    assert {path.name for path in RUNBOOKS.glob("*.md")} == {*runbook_pages().values(), "README.md"}
+    of_incidents = {f"{page}.md" for page, one in load_runbooks().items() if one.get("incidents")}
+    pages = {*runbook_pages().values(), *of_incidents, "README.md"}
+    assert {path.name for path in RUNBOOKS.glob("*.md")} == pages
 
 
 def test_runbooks_name_what_exists() -> None:
