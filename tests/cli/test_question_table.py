@@ -92,9 +92,14 @@ def test_an_incident_says_what_is_wrong_since_when_and_with_which_change() -> No
     text = lines(answers(), [opened(), refused(state="no traffic"), over()])
     assert "■ PAGE 20 % of requests fail\n" in text
     assert "       Errors 20 % (15 to 26), usual 0.4 %, since 00:14 UTC." in text
-    assert "       since 00:14 UTC (60 min); worst: 10× “How do I reset it?”; incident 0123" in text
+    assert (
+        "       since 00:14 UTC (60 min); incident 0123456789abcdef; worst: 10× “How do I" in text
+    )
     assert "▲ WARN prompt v13 refuses 37 % of questions (no traffic)" in text
-    assert "since 00:14 UTC (60 min); prompt_version v13 at 00:14 UTC; incident fedc" in text
+    assert (
+        "since 00:14 UTC (60 min); incident fedcba9876543210; prompt_version v13 at 00:14 UTC"
+        in text
+    )
     assert "work again" not in text
 
 

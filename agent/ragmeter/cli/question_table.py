@@ -90,14 +90,13 @@ def _incident(incident: Incident, now: float | None) -> Iterator[Text]:
     if incident.state != "open":
         line.append(f" ({incident.state})")
     yield line
-    parts = [describe_since(incident, now)]
+    parts = [describe_since(incident, now), f"incident {incident.id}"]
     if change := describe_change(incident):
         parts.append(change)
     if incident.worst_questions:
         text, count = incident.worst_questions[0]
         times = f" {count}×" if count > 1 else ""
         parts.append(f"worst:{times} “{excerpt(text, 60)}”")
-    parts.append(f"incident {incident.id}")
     for text in (incident.summary, "; ".join(parts)):
         if text:
             yield Text(f"       {escape_control(excerpt(text, WIDTH - 8))}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.alerts.alert import Alert, format_days
-from ragmeter.alerts.rule_sets import runbook_link
+from ragmeter.alerts.rule_sets import incident_runbook, runbook_link
 from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.metrics.registry import metric_specs
@@ -36,6 +36,9 @@ from ragmeter_exporters.page.views import DEFAULT_OPTIONS, PageBase, PageOptions
 
 MAX_TITLE = 160  # characters of a line
 MAX_LINE = 400  # characters of a line of the details
+# Lines of the details that have a place of their own on the page.
+_ELSEWHERE = ("Changed: ", "Worst question")
+
 OPERATORS = {"<=": "≤", ">=": "≥"}
 SEVERITIES = {"page": "critical", "warning": "warning"}
 """The class of an incident on a page, by its severity."""
@@ -128,7 +131,9 @@ def incident_view(
         change=one_line(describe_change(incident), MAX_TITLE),
         where=one_line(incident.segment, MAX_TITLE) or EVERYWHERE,
         onset=_onset(incident),
-        detail=[one_line(text, MAX_LINE) for text in incident.detail],
+        detail=[
+            one_line(text, MAX_LINE) for text in incident.detail if not text.startswith(_ELSEWHERE)
+        ],
         signals=[_signal(alert, base.now) for alert in incident.signals],
         worst=[(one, _asked(agent, service, one)) for one in incident.worst],
     )
@@ -149,7 +154,7 @@ def _line(incident: Incident, now: float | None) -> IncidentLine:
         title=one_line(headline(incident), MAX_TITLE),
         summary=one_line(incident.summary, MAX_TITLE),
         when=describe_since(incident, now),
-        runbook=incident.runbook,
+        runbook=incident.runbook or incident_runbook(incident.kind, RUNBOOK_PATH),
     )
 
 

@@ -47,6 +47,15 @@ def test_the_page_says_what_is_wrong_since_when_where_and_what_to_do() -> None:
     assert 'href="https://wiki.example/errors.md"' in html
 
 
+def test_what_has_a_place_of_its_own_is_no_detail_too() -> None:
+    told = opened(runbook="", detail=("Changed: nothing.", 'Worst question, 2x: "Why?"', "Effect."))
+    html = page(told)
+    assert "Effect." in html
+    assert "Changed: nothing." not in html
+    assert "Why?&#34;" not in html
+    assert 'href="/runbooks/errors.md"' in html
+
+
 def test_worst_questions_are_counted_and_requests_are_shown_by_what_was_asked() -> None:
     text = text_of(page(opened(worst=("t-1", "gone"))))
     assert "Where is it? 2×" in text
