@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from ragmeter.parts.incidents.lifecycle import runbook_of
 
+from tests.exporters.alerts import make
 from tests.parts.incidents.stage import Stage
 
 CALM = 120  # minutes
@@ -215,3 +217,12 @@ def play(seed: int, *, restarts: bool) -> list[tuple[int, str, str, str]]:
 def test_a_restart_at_every_step_changes_no_message(seed: int) -> None:
     told = play(seed, restarts=False)
     assert play(seed, restarts=True) == told
+
+
+def test_the_runbook_is_that_of_what_users_suffer_unless_the_rule_has_its_own() -> None:
+    base = "https://wiki.example/runbooks"
+    drift = make(rule="RagDrift", runbook=f"{base}/drift.md")
+    assert runbook_of("same_passages", drift) == f"{base}/retrieval.md"
+    assert runbook_of("rule", drift) == f"{base}/drift.md"
+    assert runbook_of("errors", make(runbook="https://own.example/e")) == "https://own.example/e"
+    assert runbook_of("errors", make(runbook="")) == ""

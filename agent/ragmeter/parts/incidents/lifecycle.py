@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ragmeter.alerts.alert import KEEP_RESOLVED, MAX_WORST, Alert, alert_id
+from ragmeter.alerts.rule_sets import incident_runbook, runbook_link
 from ragmeter.parts.incidents.cause import (
     IncidentFacts,
     billed_again,
@@ -511,7 +512,7 @@ class IncidentBook:
             segment=segment,
             worst=tuple(dict.fromkeys([*incident.worst, *worst]))[: 2 * MAX_WORST],
             signals=tuple(sorted(incident.signals, key=lambda one: one.id != lead.alert.id)),
-            runbook=lead.alert.runbook,
+            runbook=runbook_of(kind, lead.alert),
         )
         if onset != known:
             row.searched_at = None
@@ -826,3 +827,15 @@ def _unit(number: NumberKey | None, alert: Alert) -> IncidentUnit:
     if number is not None:
         return NUMBERS[number.metric].unit
     return "share" if alert.unscored is not None else "count"
+
+
+def runbook_of(kind: IncidentKind, alert: Alert) -> str:
+    """Return the runbook of a kind of incident, where the leading alert has none of its own.
+
+    What ragmeter itself has written for the rule of that alert is no page of its own: drift has one
+    page, whatever users suffer.
+    """
+    page = runbook_link(alert.rule, "")
+    if kind == "rule" or not alert.runbook.endswith(page):
+        return alert.runbook
+    return incident_runbook(kind, alert.runbook.removesuffix(page))
