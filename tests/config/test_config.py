@@ -251,3 +251,11 @@ def test_a_budget_in_money_needs_prices() -> None:
 def test_a_judge_is_asked_for_something() -> None:
     with pytest.raises(ConfigError, match=r"judge\.metrics"):
         load_settings(environ={}, overrides={"judge": {"metrics": []}})
+
+
+@pytest.mark.parametrize("given", ["[::1]", "::1"])
+def test_an_address_in_brackets_is_an_address(given: str) -> None:
+    environ = {"RAGMETER_HTTP__HOST": given, "RAGMETER_KAFKA__BOOTSTRAP_SERVERS": "[::1]:9092"}
+    settings = load_settings(environ=environ)
+    assert settings.http.host == "::1"
+    assert settings.kafka.bootstrap_servers == ["[::1]:9092"]

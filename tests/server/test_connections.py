@@ -11,8 +11,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from aiohttp import web
+from ragmeter.app.settings import load_settings
 from ragmeter.server import connections as module
+from ragmeter.server.access import AccessPolicy
+from ragmeter.server.listener import listen
 
+from tests.ports import free_port
 from tests.real import require_module
 from tests.server.ports import Port, asked_on
 from tests.waiting import PATIENCE
@@ -55,6 +60,28 @@ async def answered(streams: Streams) -> bytes:
     writer.write(ASK)
     async with asyncio.timeout(PATIENCE):
         return await reader.readuntil(b"this is /healthz")
+
+
+def test_a_client_that_speaks_grpc_is_told_the_cure(
+    asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(port: Port) -> tuple[list[bytes], Counter[str]]:
+        replies = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*port.address)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            replies.append(await ended(reader))
+            writer.close()
+        return replies, port.access.refused["metrics"]
+
+    replies, refused = asked(ask)
+    for reply in replies:
+        assert reply.startswith(b"\0\0\0\4")  # SETTINGS, then GOAWAY
+        assert reply.endswith(b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
+    assert refused["grpc"] == 3
+    lines = [record.getMessage() for record in caplog.records if "gRPC" in record.getMessage()]
+    assert len(lines) == 1
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in lines[0]
 
 
 @pytest.mark.parametrize(
@@ -223,3 +250,24 @@ def test_bodies_that_do_not_come_go_before_those_who_ask_again(
 
     gone, refused = asked(ask, connections=8)
     assert (gone, refused["connections"]) == (16, 16)
+
+
+def test_a_star_listens_on_both_families() -> None:
+    async def ask() -> list[bytes]:
+        settings = load_settings(
+            environ={}, overrides={"http": {"host": "*", "accept": ["open", "plain"]}}
+        )
+        number = free_port()
+        replies = []
+        async with listen(web.Application(), "*", number, AccessPolicy(settings)) as url:
+            assert url == f"http://localhost:{number}"
+            for host in ("127.0.0.1", "::1"):
+                reader, writer = await asyncio.open_connection(host, number)
+                writer.write(
+                    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
+                replies.append(await ended(reader))
+                writer.close()
+        return replies
+
+    assert all(reply.startswith(b"HTTP/1.1 404") for reply in asyncio.run(ask()))

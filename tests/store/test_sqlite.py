@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 from pathlib import Path
@@ -17,7 +18,7 @@ from ragmeter.store.rows import (
     TraceArrival,
 )
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.store.state_file import remove_state_file
+from ragmeter.store.state_file import open_state, remove_state_file
 
 from tests.traces import make_trace
 
@@ -361,3 +362,19 @@ def test_known_ids_are_found_in_both_generations_and_within_a_batch(path: Path) 
 def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="is a folder; state"):
         SqliteStore(tmp_path)
+
+
+def test_only_a_state_file_is_deleted(tmp_path: Path) -> None:
+    foreign = tmp_path / "notes.txt"
+    foreign.write_text("not ours")
+    other = tmp_path / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    for path in (foreign, other):
+        with pytest.raises(StateError, match="is no state file"):
+            remove_state_file(path)
+        assert path.exists()
+    ours = tmp_path / "ours.sqlite"
+    open_state(ours, "NORMAL", print)[0].close()
+    remove_state_file(ours)
+    assert not ours.exists()

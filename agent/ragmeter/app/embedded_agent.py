@@ -256,6 +256,7 @@ async def run_agent(
             if (files or feedback) and not stop.is_set():
                 show(agent, urls[1] if urls else None)
             if urls and not stop.is_set():
+                say(f"OTLP in:     POST {urls[0]}/v1/traces")
                 say(f"traces in:   POST {urls[0]}/v1/rag/traces")
                 for name, kind in kinds.items():
                     say(f"{f'{name} in:':<12} POST {urls[0]}{kind.path}")

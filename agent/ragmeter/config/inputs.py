@@ -55,7 +55,9 @@ class HttpSettings(SettingsSection):
     """Addresses, tokens and TLS of the HTTP ports."""
 
     host: str = Field(
-        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
+        "127.0.0.1",
+        min_length=1,
+        description="address to listen on; loopback by default; `*`: all of IPv4 and IPv6",
     )
     otlp_host: str | None = Field(
         None, min_length=1, description="another one for the port for traces; none: as `host`"
@@ -93,6 +95,12 @@ class HttpSettings(SettingsSection):
             "words and the host of `alerts.page_url` it may anyway"
         ),
     )
+
+    @field_validator("host", "otlp_host")
+    @classmethod
+    def _without_brackets(cls, value: str | None) -> str | None:
+        """Take `[::1]` for the address that it is in a URL."""
+        return value[1:-1] if value and value.startswith("[") and value.endswith("]") else value
 
     @property
     def otlp_address(self) -> str:

@@ -162,6 +162,10 @@ def _yaml_error(error: Exception) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
+# `[::1]:9092` begins like a list and is none
+_ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.%\w]*\](?::\d+)?\s*(?:,|$)")
+
+
 def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict[str, Any]:
     """Return the variables of settings in lower case, with JSON decoded."""
     keys = [key for key, _, _ in iter_settings(model)]
@@ -172,8 +176,9 @@ def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict
             continue  # compose files and charts write unset variables as empty ones
         if name not in names:
             raise ConfigError(_unknown(name, names))
+        is_json = text.startswith(("[", "{")) and not _ADDRESS.match(text)
         try:
-            values[name.lower()] = json.loads(text) if text.startswith(("[", "{")) else text
+            values[name.lower()] = json.loads(text) if is_json else text
         except ValueError as error:
             raise ConfigError(f"{name}: broken JSON: {error}") from None
     return values

@@ -70,6 +70,8 @@ def read_segment(segment: str) -> str:
 def agent_url(http: HttpSettings, port: int | None = None) -> str:
     """Return the base URL of the agent on this machine: of `port`, or its metrics port."""
     host = http.host if port is None else http.otlp_address
+    if host == "*":
+        host = "localhost"
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
         if address.is_unspecified:

@@ -22,6 +22,17 @@ from aiohttp import StreamReader
 
 log = logging.getLogger(__name__)
 
+GRPC_CURE = "send OTLP over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+_PREFACE = b"PRI * HTTP/2.0\r\n"  # with which every client of HTTP/2, so of gRPC, begins
+_GRPC_REPORT_SECONDS = 60.0  # between two lines of the log
+# The frames of HTTP/2 that say so: empty SETTINGS, then GOAWAY with HTTP_1_1_REQUIRED (RFC 9113).
+_GOAWAY = (
+    b"\0\0\0\4\0\0\0\0\0"
+    + (8 + len(GRPC_CURE)).to_bytes(3, "big")
+    + b"\7\0\0\0\0\0\0\0\0\0\0\0\0\x0d"
+    + GRPC_CURE.encode()
+)
+
 HEAD_SECONDS = 10.0  # from the connection, or a request's first byte, to the end of its head
 IDLE_SECONDS = 75.0  # between requests: longer than a Prometheus' and an exporter's interval of 60
 WRITE_SECONDS = 30.0  # until a client takes a byte of a response
@@ -49,6 +60,7 @@ class ConnectionLimiter:
         self._open: set[LimitedConnection] = set()
         self._by_transport: dict[asyncio.BaseTransport, LimitedConnection] = {}
         self._reported = float("-inf")
+        self._grpc_reported = float("-inf")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -66,6 +78,14 @@ class ConnectionLimiter:
         finally:
             if connection is not None:
                 connection.end()
+
+    def refuse_grpc(self, peer: str) -> None:
+        """Count a client that speaks gRPC, and say once a minute what it has to do."""
+        self.refused["grpc"] += 1
+        now = self.clock()
+        if now - self._grpc_reported >= _GRPC_REPORT_SECONDS:
+            self._grpc_reported = now
+            log.warning("%s: %s speaks gRPC; %s", self._name, peer or "a client", GRPC_CURE)
 
     def enter(self, connection: LimitedConnection) -> bool:
         """Admit a connection, closing another at the limit; return False if all are busy."""
@@ -239,6 +259,10 @@ class LimitedConnection(asyncio.Protocol):
             self._until = self.since + HEAD_SECONDS
         if self.transport is None:
             self._early.append(data)  # came together with the end of the handshake
+        elif data.startswith(_PREFACE):
+            self._limiter.refuse_grpc(self.peer)
+            self.transport.write(_GOAWAY)
+            self.transport.close()
         else:
             self._inner.data_received(data)
 

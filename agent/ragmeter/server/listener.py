@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+ALL_ADDRESSES = "*"  # all addresses of IPv4 and IPv6
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 _SEND: AccessScope = "send"
 PATH_SCOPES: dict[str, AccessScope] = {
@@ -123,7 +124,9 @@ async def listen(
     try:
         try:
             loop = asyncio.get_running_loop()
-            server = await loop.create_server(connection, host, port, backlog=_BACKLOG)
+            # without an address asyncio listens on all of both families
+            address = None if host == ALL_ADDRESSES else host
+            server = await loop.create_server(connection, address, port, backlog=_BACKLOG)
         except OSError as error:
             why = str(error.strerror or error).rpartition("): ")[2]  # asyncio names the address
             if error.errno == errno.EADDRINUSE:
@@ -134,6 +137,7 @@ async def listen(
         async with background_task(limiter.watch()):
             try:
                 shown = f"[{host}]" if ":" in host else host
+                shown = "localhost" if host == ALL_ADDRESSES else shown
                 scheme = "http" if access.certificate is None else "https"
                 yield f"{scheme}://{shown}:{server.sockets[0].getsockname()[1]}"
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -141,12 +142,40 @@ def open_state(
 
 
 def remove_state_file(path: Path) -> None:
-    """Delete a state file; a StateError means that another process uses it."""
+    """Delete a state file.
+
+    Raises:
+        StateError: Another process uses it, or it is no state file and not ours to delete.
+    """
     path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise StateError(f"{path} is a folder; state.path names a file")
     if path.exists():
         with lock_state_file(path):
+            if not _is_ours(path):
+                raise StateError(
+                    f"{path} is no state file, so it is not deleted; state.path names another file"
+                )
             for file, _ in _files(path):
                 file.unlink(missing_ok=True)
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a file is a state file, or empty; of a broken one the header tells.
+
+    A header of SQLite has the application's number at byte 68 (https://sqlite.org/fileformat.html);
+    that of a state file may still stand in its journal.
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    if not header.startswith(b"SQLite format 3\0"):
+        return not header
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    except sqlite3.DatabaseError:
+        owner = int.from_bytes(header[68:72], "big")
+    return bool(owner == APPLICATION_ID)
 
 
 def _files(path: Path) -> list[tuple[Path, str]]:

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -221,6 +222,36 @@ def test_gzip_and_what_is_none(tmp_path: Path) -> None:
         assert (await server.post(bomb, **packed)).status == 413
         assert (await server.post(b"x", **{"Content-Encoding": "br"})).status == 415
         assert server.spans("undecodable") == 3
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("encoding", ["x-gzip", "deflate", "raw deflate", "zstd"])
+def test_other_compressions(tmp_path: Path, encoding: str) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "x-gzip": gzip.compress,
+        "deflate": zlib.compress,
+        "raw deflate": lambda body: zlib.compress(body, wbits=-15),
+        "zstd": zstandard.ZstdCompressor().compress,
+    }
+    pack = packers[encoding]
+    header = {"Content-Encoding": encoding.rpartition(" ")[2]}
+
+    async def test(server: Server) -> None:
+        answer = await server.post(pack(request(1, 1)), **header)
+        assert (answer.status, server.spans()) == (200, 1)
+        assert (await server.post(b"\xff no body", **header)).status == 400
+        assert (await server.post(pack(b"\0" * 50_000_000), **header)).status == 413
+
+    run(tmp_path, test)
+
+
+def test_grpc_over_http_is_told_the_cure(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        answer = await server.post(b"\0\0\0\0\0", "application/grpc")
+        assert answer.status == 415
+        assert b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in answer.body
 
     run(tmp_path, test)
 

@@ -48,6 +48,7 @@ from ragmeter.ingest.span_batches import (
     make_batch,
 )
 from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, iterate_parts
+from ragmeter.server.connections import GRPC_CURE
 
 # An application that is told one address for all signals sends its metrics here too, and would log
 # every other answer than 200.
@@ -199,5 +200,6 @@ def _declared_form(request: web.Request) -> BodyForm | None:
     form = parse_content_type(header)
     if form is None:
         wanted = "application/x-protobuf or application/json"
-        raise RequestRefused(415, f"Content-Type {header[:80]!r}: send {wanted}")
+        cure = f"; {GRPC_CURE}" if "grpc" in header.lower() else ""
+        raise RequestRefused(415, f"Content-Type {header[:80]!r}: send {wanted}{cure}")
     return form

@@ -134,6 +134,53 @@ def gunzip(body: bytes | bytearray, limit: int) -> bytes:
     return bytes(out)
 
 
+def inflate(body: bytes | bytearray, limit: int) -> bytes:
+    """Decompress a body in deflate, with zlib's header or without, as `gunzip` does."""
+    with_header = len(body) > 1 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0
+    inflater = zlib.decompressobj(wbits=15 if with_header else -15)
+    try:
+        out = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RequestRefused(400, f"broken deflate: {error}") from None
+    if inflater.unconsumed_tail or len(out) > limit:
+        raise RequestRefused(413, f"the body is over the limit of {limit} (limits.body_bytes)")
+    if not inflater.eof or inflater.unused_data:
+        raise RequestRefused(400, "broken deflate: the stream is cut off, or more follows it")
+    return out
+
+
+def expand_zstd(body: bytes | bytearray, limit: int) -> bytes:
+    """Decompress a body in zstd, as `gunzip` does."""
+    try:
+        import zstandard
+    except ImportError:
+        raise RequestRefused(
+            415, "Content-Encoding 'zstd': send gzip or deflate, or install the package zstandard"
+        ) from None
+    out = bytearray()
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
+            bytes(body), read_across_frames=True
+        ) as reader:
+            while piece := reader.read(_SLICE):
+                out += piece
+                if len(out) > limit:
+                    raise RequestRefused(
+                        413, f"the body is over the limit of {limit} (limits.body_bytes)"
+                    )
+    except zstandard.ZstdError as error:
+        raise RequestRefused(400, f"broken zstd: {error}") from None
+    return bytes(out)
+
+
+_DECOMPRESSORS: dict[str, Callable[[bytes | bytearray, int], bytes]] = {
+    "gzip": gunzip,
+    "x-gzip": gunzip,
+    "deflate": inflate,
+    "zstd": expand_zstd,
+}
+
+
 class _Transfer:
     """A body that is on its way, or in memory."""
 
@@ -215,14 +262,16 @@ class BodyReader:
         try:
             body = await self._receive(request, transfer)
             encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
-            if encoding == "gzip":
+            if decompress := _DECOMPRESSORS.get(encoding):
                 async with self._lane(body):
-                    text = await asyncio.to_thread(gunzip, body, self._limit)
+                    text = await asyncio.to_thread(decompress, body, self._limit)
                     self._hold(transfer, max(0, len(text) - len(body)))
             elif encoding == "identity":
                 text = bytes(body)
             else:
-                raise RequestRefused(415, f"Content-Encoding {encoding[:40]!r}: send gzip")
+                raise RequestRefused(
+                    415, f"Content-Encoding {encoding[:40]!r}: send gzip or deflate"
+                )
             del body
             if len(text) < LARGE_BODY:
                 yield text
@@ -258,8 +307,9 @@ class BodyReader:
             if now() < end:
                 text = f"fewer than {_STRIDE} bytes of the body within {_STRIDE_SECONDS:g} seconds"
             raise RequestDeferred(503, text, _RETRY_SECONDS) from None
-        except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
-            if request.transport is None:
+        # aiohttp raises a RuntimeError where the client has broken off while it was read
+        except (aiohttp.ClientError, HttpProcessingError, ConnectionError, RuntimeError) as error:
+            if request.transport is None or isinstance(error, RuntimeError):
                 raise RequestDeferred(503, "the connection is closed", 1) from None
             raise RequestRefused(400, f"broken body: {error}") from None
         finally:
