@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.kernel import compiled
+from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.numbers import compile_pattern, extract_numbers
+from ragmeter.metrics.plain_text import PlainText, plain_text
 from ragmeter.metrics.sentences import find_sentence_spans
 from ragmeter.metrics.stems import content_stems, idf
 from ragmeter.metrics.words import WordCutter, tokenize
@@ -26,9 +29,29 @@ _ENUMERATED = re.compile(r"(?:^|\s)\(?(\d{1,2})[.)](?=\s)")
 _LIST_START = re.compile(r"(?:(?:^|[.:;!?,\n])\s*|\()\Z")
 # `[text](address)` keeps its text; a number is a citation, and its address is no text.
 _LINK = re.compile(
-    r"\[([^\[\]\n]{1,200})\](\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\))", re.IGNORECASE
+    r"(\[{1,2})([^\[\]\n]{1,200})(\]{1,2})(\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\)\]?)",
+    re.IGNORECASE,
 )
-_TAG = re.compile(r"<sup>[^<>\n]{1,40}</sup>|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>", re.I)
+# Citation markers that are not in square brackets, as of `ragmeter.metrics.citation_markers`.
+_ROUND_MARKER = re.compile(
+    r"\(\s?(?:see |per |cf\.? )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?"
+    r"|citations?|excerpts?|contexts?)(?:\s?[:#]|[\s_.-]{0,2}\d)[^()\n]{0,80}\)",
+    re.IGNORECASE,
+)
+_SIGN_MARKER = re.compile(
+    r"\\(?:[a-z]{0,6}cite[a-z]{0,8}\*?(?:\[[^\]\n]{0,60}\])?\{[^{}\n]{1,120}\}|\[[\d, ]{1,20}\\\])"
+    r"|(?<=[^\W\d_]{3})\^\[?\d{1,3}\]?\^?|:?contentReference\[oaicite:\d{1,4}\]\{index=\d{1,4}\}",
+    re.IGNORECASE,
+)
+_TAG = re.compile(
+    r"<(sup|cite|citation|ref|source|fn|c)\b[^<>\n]{0,100}>[^<>\n\s]{1,40}</\1>"
+    r"|<!--[^<>]{0,500}-->|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>",
+    re.I,
+)
+# Tags that begin or end a line.
+_BLOCK = re.compile(
+    r"</?(?:br|p|li|ul|ol|dl|dt|dd|div|tr|table|h[1-6]|section|article|blockquote|pre|hr)\b", re.I
+)
 _TABLE_HEAD = re.compile(
     r"^[^\n]{0,1000}\n[ \t]{0,9}\|?(?:[ \t]{0,9}:?-{1,99}:?[ \t]{0,9}\|){1,40}[ :\t-]{0,99}$", re.M
 )
@@ -36,7 +59,8 @@ _ROW_NUMBER = re.compile(r"^[ \t]{0,9}\|[ \t]{0,9}(\d{1,3})\.?[ \t]{0,9}(?=\|)",
 # Markdown's signs; the signs of lists and quotations are no words anyway.
 _SIGNS = ("*", "_", "`", "#", "~")
 BIBLIOGRAPHY = re.compile(
-    r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
+    r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?"
+    r"|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
     re.IGNORECASE,
 )
 # Plain words of which a list of sources has one: looking for them is quicker than the pattern.
@@ -71,21 +95,21 @@ class AnswerSentence:
     """One sentence over the answer's characters [start, end).
 
     Args:
-        start: Its first character.
-        end: The one after its last.
+        place: Its first character in the answer as it came, and the one after its last.
         text: The sentence without bullet, item number and superfluous space.
-        cutter: Cuts the answer, without markup, into words.
-        first: Where the sentence begins behind an item number.
+        cutter: Cuts the plain answer, without markup, into words.
+        span: Where the sentence stands in it, from behind an item number on.
     """
 
-    __slots__ = ("_content", "_cutter", "_first", "_stems", "_words", "end", "start", "text")
+    __slots__ = ("_content", "_cutter", "_span", "_stems", "_words", "end", "start", "text")
 
-    def __init__(self, start: int, end: int, text: str, cutter: WordCutter, first: int) -> None:
-        self.start = start
-        self.end = end
+    def __init__(
+        self, place: tuple[int, int], text: str, cutter: WordCutter, span: tuple[int, int]
+    ) -> None:
+        self.start, self.end = place
         self.text = text
         self._cutter = cutter
-        self._first = first
+        self._span = span
         self._words: list[str] | None = None
         self._stems: list[str] | None = None
         self._content: dict[str, float] | None = None
@@ -94,7 +118,7 @@ class AnswerSentence:
     def words(self) -> list[str]:
         """Its lower-case words, in order."""
         if self._words is None:
-            self._words = self._cutter.cut(self._first, self.end)
+            self._words = self._cutter.cut(*self._span)
         return self._words
 
     @property
@@ -118,7 +142,9 @@ class AnswerText:
     """The sentences of an answer, and its words, numbers and names.
 
     `numbers` are pairs (canonical form, as written), `names` the stems of capitalised words that do
-    not begin a sentence. `bare` is the text without markup, of which `spans` are the sentences.
+    not begin a sentence. `bare` is the plain text without markup, of which `spans` are the
+    sentences; `place` tells where it stands in the answer as it came. `replaced` counts the values
+    that no passage has where passages have another beside the same words.
     """
 
     claims: list[AnswerSentence] = field(default_factory=list)
@@ -126,6 +152,8 @@ class AnswerText:
     names: list[str] = field(default_factory=list)
     bare: str = ""
     spans: list[tuple[int, int]] = field(default_factory=list)
+    replaced: int = 0
+    _source: Sequence[PlainText] = ()
     _content: frozenset[str] | None = None
 
     @property
@@ -142,6 +170,10 @@ class AnswerText:
             at = sign.end() if sign else first
             text += " " * (at - len(text)) + self.bare[at:end]
         return text
+
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """Return where [start, end) of `bare` stands in the answer as it came."""
+        return _place(self._source, start, end)
 
     @property
     def content(self) -> frozenset[str]:
@@ -179,13 +211,13 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _unlink(match: re.Match[str]) -> str:
-    label, address = match.groups()
+    opened, label, closed, address = match.groups()
     left, right = "[]" if label.strip(" ^").isdecimal() else "  "
-    return left + label + right + " " * len(address)
+    return left.rjust(len(opened)) + label + right.ljust(len(closed) + len(address))
 
 
 def _blank_tag(match: re.Match[str]) -> str:
-    return "\n".ljust(len(match.group())) if match.group()[:3].lower() == "<br" else _blank(match)
+    return "\n".ljust(len(match.group())) if _BLOCK.match(match.group()) else _blank(match)
 
 
 def _blank_ordinals(pattern: re.Pattern[str], text: str) -> str:
@@ -218,6 +250,10 @@ def strip_format(text: str) -> str:
         text = _LINK.sub(_unlink, text)
     if "<" in text:
         text = _TAG.sub(_blank_tag, text)
+    if "(" in text:
+        text = _ROUND_MARKER.sub(_blank, text)
+    if "\\" in text or "^" in text or "oaicite" in text:
+        text = _SIGN_MARKER.sub(_blank, text)
     if "|" in text:
         text = _TABLE_HEAD.sub(_blank, text)
         text = _blank_ordinals(_ROW_NUMBER, text).replace("|", " ")
@@ -234,12 +270,22 @@ def strip_markers(text: str) -> str:
     return _MARKER.sub(_blank, text) if "[" in text or "【" in text else text
 
 
-def parse_answer(text: str) -> AnswerText:
+def _place(source: Sequence[PlainText], start: int, end: int) -> tuple[int, int]:
+    for step in reversed(source):
+        start, end = step.span(start, end)
+    return start, end
+
+
+def parse_answer(text: str, passages: Sequence[str] = (), query: str = "") -> AnswerText:
     """Split an answer into sentences, without its format, preamble and list of sources.
 
-    Offsets refer to the text as given; only its first 20,000 characters are read.
+    Its numbers, dates and times are read as the plain texts of `passages` and `query` write them.
+    Places of sentences refer to the text as given; only its first 20,000 characters are read.
     """
-    text = text[:MAX_ANSWER]
+    plain = plain_text(text[:MAX_ANSWER])
+    adopted = adopt_notation(plain.text, passages, query)
+    source = [step for step in (plain, adopted.plain) if step.edits]
+    text = adopted.plain.text
     text = strip_format(text[: find_bibliography(text)])
     bare = strip_markers(text)
     begin = _ITEM.match(bare) or _WORD_START.search(bare)
@@ -250,7 +296,7 @@ def parse_answer(text: str) -> AnswerText:
     spans = find_sentence_spans(text)
     text = bare
     cutter = WordCutter(text)
-    out = AnswerText()
+    out = AnswerText(replaced=adopted.replaced, _source=source)
     firsts = set()
     for start, end in spans:
         item = (
@@ -271,7 +317,7 @@ def parse_answer(text: str) -> AnswerText:
         if bullet := None if claim[0].isalnum() else _BULLET.match(claim):
             claim = claim[bullet.end() :]
         out.claims.append(
-            AnswerSentence(start=start, end=end, text=claim, cutter=cutter, first=behind_number)
+            AnswerSentence(_place(source, start, end), claim, cutter, (behind_number, end))
         )
         out.spans.append((behind_number, end))
     out.bare = text

@@ -98,8 +98,8 @@ def _score_quality(
         and trace.answer
         and (answered is None or pages.passages or cited.marks)
     )
-    answer = parse_answer(trace.answer or "") if wanted else AnswerText()
-    query = QueryText.read(trace.query if pages.passages else None)
+    query = QueryText.read(trace.query if pages.passages else None, pages.texts)
+    answer = parse_answer(trace.answer or "", pages.texts, query.text) if wanted else AnswerText()
     texts = compare_texts(pages, answer, query)
     return [
         _relevance(trace, pages, query, texts),

@@ -125,6 +125,7 @@ class CompiledComparison:
             worst=worst,
             novel_numbers=numbers,
             novel_names=names,
+            replaced=answer.replaced,
         )
 
     def measure_support(

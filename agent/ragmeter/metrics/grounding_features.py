@@ -138,6 +138,7 @@ class AnswerFeatures:
     worst: WorstSentence | None  # None without sentences
     novel_numbers: list[str]
     novel_names: list[str]
+    replaced: int = 0  # values in place of another one of the passages
 
 
 def extract_features(
@@ -242,6 +243,7 @@ def extract_features(
         worst=worst,
         novel_numbers=numbers,
         novel_names=names,
+        replaced=answer.replaced,
     )
 
 

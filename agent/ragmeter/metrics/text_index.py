@@ -17,7 +17,9 @@ from ragmeter.metrics.answer_text import NEGATION_SCOPE, AnswerSentence
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.kernel import compiled
 from ragmeter.metrics.language import UNKNOWN, identify_passage
+from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.numbers import compile_pattern, extract_numbers
+from ragmeter.metrics.plain_text import plain_passage
 from ragmeter.metrics.stems import content_stems
 from ragmeter.metrics.structured import (
     RecordEntries,
@@ -58,6 +60,7 @@ class PassageText:
     )
 
     def __init__(self, text: str) -> None:
+        text = plain_passage(text)
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
         self._forms: Collection[str] = ()
@@ -342,9 +345,12 @@ class QueryText:
     _numbers: set[str] | None = None
 
     @classmethod
-    def read(cls, text: str | None) -> QueryText:
-        """Parse the first 4,000 characters of a query; None is an empty one."""
-        text = (text or "")[:_MAX_QUERY]
+    def read(cls, text: str | None, passages: Sequence[str] = ()) -> QueryText:
+        """Parse the first 4,000 characters of a query; None is an empty one.
+
+        Its numbers, dates and times are read as the plain texts of `passages` write them.
+        """
+        text = adopt_notation(plain_passage((text or "")[:_MAX_QUERY]), passages).plain.text
         words = content_stems(tokenize(text))
         return cls(text, words, dict.fromkeys(words))
 

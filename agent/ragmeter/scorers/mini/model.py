@@ -23,6 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ragmeter.core.errors import describe_fault
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.metrics.answer_text import parse_answer
+from ragmeter.metrics.notation import adopt_notation
+from ragmeter.metrics.plain_text import plain_passage
 from ragmeter.scorers.hhem.model import (
     InferenceFailed,
     ModelError,
@@ -310,9 +312,13 @@ class TokenModel(_FolderModel):
     def read(self, query: str, passages: Sequence[str], answer: str) -> AnswerRows:
         """Tokenise the texts and plan the rows; the answer's format is left out."""
         limits = self.manifest
+        passages = [plain_passage(passage) for passage in passages]
+        query = adopt_notation(plain_passage(query), passages).plain.text
         question = self._ids(query)[0][: limits.query] if limits.query else []
         context = self._ids("\n\n".join(passages))[0]
-        answer_ids, offsets = self._ids(parse_answer(answer).plain)
+        parsed = parse_answer(answer, passages, query)
+        answer_ids, offsets = self._ids(parsed.plain)
+        offsets = [parsed.place(*offset) for offset in offsets]
         flags = _match_flags(answer_ids, context, self._digits)
         count = max(1, math.ceil(len(answer_ids) / limits.chunk))
         size = math.ceil(len(answer_ids) / count)

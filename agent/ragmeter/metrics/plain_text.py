@@ -1,0 +1,167 @@
+r"""The plain text of a passage, a query or an answer: the same characters however written.
+
+Ligatures, full-width and composed letters, blanks of all kinds, words broken at the end of a line,
+soft hyphens and other characters that nobody sees, HTML's entities and tags, and line feeds that
+were written as `\n`. Most texts are plain already, which takes a microsecond to see.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from ragmeter.core.folded_text import INVISIBLE
+from ragmeter.metrics.structured import looks_structured
+
+_UNSEEN = re.compile(f"[{INVISIBLE}\u200c\u200d]")
+_WIDE = "[\x00-\x7f]?[^\x00-\x7f]+"
+_ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
+_BROKEN = r"(?<=[^\W\d_])-[ \t]{0,3}\r?\n[ \t]{0,20}(?=[a-z])"
+_ESCAPE = r"(?<![A-Za-z]:)(?<!\\)\\(?:r\\n|[nrt](?![a-z]{1,20}[\\/.])|u[0-9a-fA-F]{4})"
+_CHANGES = re.compile(f"{_ENTITY}|{_BROKEN}|{_ESCAPE}|{_WIDE}")
+_NARROW_CHANGES = re.compile(f"{_ENTITY}|{_BROKEN}|{_ESCAPE}")
+# Raised digits behind a word are notes, behind a unit or a number exponents.
+_NOTE = re.compile(r"(?<=[^\W\d_]{3})[¹²³⁰⁴-⁹]{1,3}")
+_TAG = re.compile(
+    r"<!--.{0,2000}?-->|<(script|style)\b.{0,20000}?</\1>"
+    r"|</?[a-z][a-z1-6]{0,9}(?:\s[^<>]{0,300})?/?>",
+    re.IGNORECASE | re.DOTALL,
+)
+_ASCII = bytes(range(128))
+_MAX_SIGNS = 20_000  # that are remembered
+_VULGAR = {"½": ".5", "¼": ".25", "¾": ".75", "⅓": ".33", "⅔": ".67", "⅛": ".125"}
+_MIXED = re.compile(r"(\d?)\s?([½¼¾⅓⅔⅛])")
+
+
+@dataclass(slots=True)
+class PlainText:
+    """A plain text, and where its characters stand in the text that it was made from.
+
+    `edits` are (start, end, start there, end there) of what was changed, in order.
+    """
+
+    text: str
+    edits: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the place in the original of [start, end)."""
+        return self._place(start, last=False), self._place(end, last=True)
+
+    def _place(self, at: int, *, last: bool) -> int:
+        index = bisect_right(self.edits, at, key=lambda edit: edit[0]) - 1
+        if index < 0:
+            return at
+        start, end, low, high = self.edits[index]
+        if last and at == start:  # what ends here does not hold the edit
+            return low
+        if at < end:
+            return high if last else low
+        return high + at - end
+
+    def replace(self, changes: list[tuple[int, int, str]]) -> PlainText:
+        """Return the text with [start, end) replaced by each text, in ascending order."""
+        pieces: list[str] = []
+        edits: list[tuple[int, int, int, int]] = []
+        at = size = 0
+        for start, end, new in changes:
+            pieces += (self.text[at:start], new)
+            size += start - at
+            edits.append((size, size + len(new), start, end))
+            size += len(new)
+            at = end
+        pieces.append(self.text[at:])
+        return PlainText("".join(pieces), edits)
+
+
+class _Signs(dict[str, bool]):
+    """Tells of a character beyond ASCII whether it is plain."""
+
+    def __missing__(self, sign: str) -> bool:
+        plain = (
+            unicodedata.is_normalized("NFKC", sign)
+            and not unicodedata.combining(sign)
+            and _UNSEEN.search(sign) is None
+            and not sign.isdecimal()
+        )
+        if len(self) < _MAX_SIGNS:
+            self[sign] = plain
+        return plain
+
+
+_SIGNS = _Signs()
+
+
+def is_plain(text: str) -> bool:
+    """Return whether a text is plain already, but for tags."""
+    if "&" in text or "\\" in text or "-\n" in text or "-\r" in text:
+        return False
+    if text.isascii():
+        return True
+    odd = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
+    return all(map(_SIGNS.__getitem__, set(odd.decode("utf-8", "surrogatepass"))))
+
+
+_FOREIGN_DIGIT = re.compile(r"[^\D0-9]")
+
+
+def _has_foreign_digits(text: str) -> bool:
+    return _FOREIGN_DIGIT.search(text) is not None
+
+
+def plain_text(text: str, *, record: bool = False) -> PlainText:
+    """Return the plain text of an answer, whose tags and Markdown stay, with places.
+
+    The line feeds of a record (`record`) stay as they are written.
+    """
+    if is_plain(text):
+        return PlainText(text)
+    pattern = _NARROW_CHANGES if text.isascii() else _CHANGES
+    lined = record or "\n" in text.strip()
+    changes: list[tuple[int, int, str]] = []
+    for match in pattern.finditer(text):
+        old = match.group()
+        if old[0] == "&":
+            new = html.unescape(old)
+            new = new if new.isascii() else _fold(new)
+        elif old[0] == "\\":
+            new = old if lined else _unescape(old)
+        elif old[0] == "-":
+            new = ""
+        else:
+            new = _fold(_raise(text, match))
+        if new != old:
+            changes.append((*match.span(), new))
+    return PlainText(text).replace(changes) if changes else PlainText(text)
+
+
+def plain_passage(text: str) -> str:
+    """Return the plain text of a passage or query, without tags."""
+    if not is_plain(text):
+        text = plain_text(text, record=looks_structured(text)).text
+    if "<" in text and ">" in text:
+        text = _TAG.sub(" ", text)
+    return text
+
+
+def _unescape(escape: str) -> str:
+    return chr(int(escape[2:], 16)) if escape[1] == "u" else "\t" if escape[1] == "t" else "\n"
+
+
+def _raise(text: str, match: re.Match[str]) -> str:
+    """Return what was matched, with a blank for the raised number of a note behind a word."""
+    old = match.group()
+    if old.isascii() or not _NOTE.search(text, max(0, match.start() - 3), match.end()):
+        return old
+    head = text[max(0, match.start() - 3) : match.start()]
+    return _NOTE.sub(" ", head + old)[len(head) :]
+
+
+def _fold(text: str) -> str:
+    text = _MIXED.sub(lambda match: (match[1] or "0") + _VULGAR[match[2]], text)
+    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    if _has_foreign_digits(text):
+        text = "".join([str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text])
+    return text

@@ -1,0 +1,223 @@
+"""The same content in another notation scores the same; a wrong value in any notation does not."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from ragmeter.metrics.answer_text import parse_answer
+from ragmeter.metrics.notation import adopt_notation, parse_figure, parse_words
+from ragmeter.metrics.plain_text import plain_passage, plain_text
+
+from tests.metrics.help import outcome
+
+MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September"]
+MONTHS += ["October", "November", "December"]
+NUMBERS: list[Callable[[int], str]] = [
+    lambda n: f"{n:,}",
+    str,
+    lambda n: f"{n:,}".replace(",", "."),
+    lambda n: f"{n:,}".replace(",", " "),
+    lambda n: f"{n:,}".replace(",", "\u00a0"),
+    lambda n: f"{n:,}".replace(",", "\u202f"),
+    lambda n: f"{n:,}".replace(",", "'"),
+    lambda n: f"{n:,}".replace(",", "’"),
+]
+AMOUNTS: list[Callable[[int], str]] = [
+    *[lambda n, write=write: f"${write(n)}" for write in NUMBERS],
+    lambda n: f"{n} dollars",
+    lambda n: f"{n:,} US dollars",
+    lambda n: f"USD {n:,}",
+    lambda n: f"US${n:,}",
+    lambda n: f"${n / 10**6:g} million",
+    lambda n: f"{n / 10**6:g} million dollars",
+    lambda n: f"${n / 10**6:g}M",
+    lambda n: f"${n / 10**6:g}m",
+    lambda n: f"${n // 1000:,}K",
+]
+DATES: list[Callable[[int, int, int], str]] = [
+    lambda y, m, d: f"{y}-{m:02}-{d:02}",
+    lambda y, m, d: f"{MONTHS[m - 1]} {d}, {y}",
+    lambda y, m, d: f"{d} {MONTHS[m - 1]} {y}",
+    lambda y, m, d: f"the {d}th of {MONTHS[m - 1]}, {y}",
+    lambda y, m, d: f"{MONTHS[m - 1][:3]} {d}, {y}",
+    lambda y, m, d: f"{MONTHS[m - 1][:3]}. {d}, {y}",
+    lambda y, m, d: f"{d}.{m}.{y}",
+    lambda y, m, d: f"{m}/{d}/{y}",
+    lambda y, m, d: f"{y}/{m:02}/{d:02}",
+]
+TIMES: list[Callable[[int, int], str]] = [
+    lambda h, m: f"{h:02}:{m:02}",
+    lambda h, m: f"{h % 12 or 12}:{m:02} {'ap'[h // 12]}m",
+    lambda h, m: f"{h % 12 or 12}:{m:02} {'ap'[h // 12]}.m.",
+    lambda h, m: f"{h % 12 or 12}:{m:02}{'AP'[h // 12]}M",
+    lambda h, m: f"{h}h{m:02}",
+]
+PERCENTS: list[Callable[[float], str]] = [
+    lambda p: f"{p}%",
+    lambda p: f"{p} %",
+    lambda p: f"{p} percent",
+    lambda p: f"{p} per cent",
+    lambda p: f"{p} pct",
+]
+YEARS: list[Callable[[int], str]] = [
+    lambda y: f"fiscal year {y}",
+    lambda y: f"FY{y}",
+    lambda y: f"FY {y}",
+    lambda y: f"FY{y % 100:02}",
+    lambda y: f"fiscal {y}",
+]
+
+
+def facts(seed: int) -> Iterator[tuple[str, str, str, str]]:
+    """Yield sentences of a passage, and of answers: as written, in another notation, and wrong."""
+    rng = random.Random(seed)
+    kinds: list[tuple[Sequence[Callable[..., str]], str, Callable[..., tuple[float, ...]]]] = [
+        (AMOUNTS, "The harbour bridge was repaired for {} by the county.", money),
+        (NUMBERS, "The archive of the abbey holds {} manuscripts in its vault.", count),
+        (DATES, "The ferry to the island was launched on {} in the old dock.", date),
+        (TIMES, "The night market opens at {} beside the railway station.", time),
+        (PERCENTS, "Rainfall in the valley fell by {} after the drought began.", share),
+        (YEARS, "The foundry closed its last furnace in {} for good.", year),
+    ]
+    for writers, sentence, draw in kinds:
+        value, wrong = draw(rng), draw(rng)
+        while wrong == value:
+            wrong = draw(rng)
+        first, second = rng.sample(writers, 2)
+        yield (
+            sentence.format(first(*value)),
+            sentence.format(first(*value)),
+            sentence.format(second(*value)),
+            sentence.format(second(*wrong)),
+        )
+
+
+def money(rng: random.Random) -> tuple[int]:
+    return (rng.randrange(11, 980) * 10_000,)
+
+
+def count(rng: random.Random) -> tuple[int]:
+    return (rng.randrange(10_321, 987_654),)
+
+
+def date(rng: random.Random) -> tuple[int, int, int]:
+    return rng.randrange(1951, 2024), rng.randrange(1, 13), rng.randrange(13, 21)
+
+
+def time(rng: random.Random) -> tuple[int, int]:
+    return rng.randrange(13, 23), rng.randrange(10, 59)
+
+
+def share(rng: random.Random) -> tuple[float]:
+    return (rng.randrange(130, 990) / 10,)
+
+
+def year(rng: random.Random) -> tuple[int]:
+    return (rng.randrange(1991, 2025),)
+
+
+def grounding(passage: str, answer: str) -> float:
+    other = "The cafeteria serves soup and bread to its guests until the kitchen closes."
+    passages = [{"id": "a", "text": passage}, {"id": "b", "text": other}]
+    value = outcome("grounding", query="What happened?", passages=passages, answer=answer)[1]
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values_are_the_same_in_every_notation(seed: int) -> None:
+    for passage, exact, other, wrong in facts(seed):
+        value = grounding(passage, exact)
+        assert abs(grounding(passage, other) - value) <= 0.05, (passage, other)
+        assert grounding(passage, wrong) <= value - 0.3, (passage, wrong)
+
+
+TEXT = "The office in Zürich filed its first classified finding on effective traffic flow."
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "ligatures": lambda text: text.replace("ffi", "ﬃ").replace("ff", "ﬀ").replace("fi", "ﬁ"),
+    "decomposed": lambda text: unicodedata.normalize("NFD", text),
+    "full width": lambda text: text.replace("first", "ｆｉｒｓｔ"),
+    "soft hyphens": lambda text: text.replace("classified", "clas\u00adsi\u00adfied"),
+    "unseen": lambda text: text.replace("finding", "find\u200bing").replace("flow", "fl\u2060ow"),
+    "line ends": lambda text: text.replace("classified", "clas-\nsified").replace(
+        "effective", "effec-\r\n  tive"
+    ),
+    "blanks": lambda text: text.replace(" ", "\u00a0"),
+    "entities": lambda text: text.replace(" ", "&nbsp;").replace("ü", "&uuml;"),
+    "tags": lambda text: f"<p>{text.replace('first', '<b>first</b>')}</p><br/>",
+    "comment": lambda text: f"<!-- a remark of the editor --><div class='x'>{text}</div>",
+    "literal line feeds": lambda text: text.replace("finding on", "finding\\non"),
+    "literal escapes": lambda text: text.replace("ü", "\\u00fc"),
+    "notes": lambda text: text.replace("finding", "finding¹"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_texts_are_the_same_in_all_characters(name: str) -> None:
+    other = WRITTEN[name](TEXT)
+    assert other != TEXT
+    answer = "The office in Zürich filed its first classified finding on traffic flow."
+    assert grounding(other, answer) == pytest.approx(grounding(TEXT, answer), abs=0.001)
+    if name != "literal line feeds":
+        assert grounding(TEXT, other) == pytest.approx(grounding(TEXT, TEXT), abs=0.05)
+
+
+def test_places_are_those_of_the_answer_as_it_came() -> None:
+    answer = "The o\ufb03ce \ufb01led it. It cost USD 5.2m&nbsp;in total. It is done."
+    parsed = parse_answer(answer, ["It cost $5,200,000 in total."])
+    places = [(claim.start, claim.end) for claim in parsed.claims]
+    assert [answer[start:end] for start, end in places] == [
+        "The o\ufb03ce \ufb01led it.",
+        "It cost USD 5.2m&nbsp;in total.",
+        "It is done.",
+    ]
+    at = parsed.bare.index("$5,200,000")
+    start, end = parsed.place(at, at + len("$5,200,000"))
+    assert answer[start:end] == "USD 5.2m"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,450", "1450"),
+        ("1.450", "1450"),
+        ("1 450", "1450"),
+        ("1'450", "1450"),
+        ("12,34,567", "1234567"),
+        ("5.200.000", "5200000"),
+        ("1.234,5", "1234.5"),
+        ("1,234.5", "1234.5"),
+        ("0.125", "0.125"),
+        ("1,7", "1.7"),
+        ("3.14", "3.14"),
+        ("5.2e6", "5200000"),
+    ],
+)
+def test_a_figure_is_read_with_any_separator(text: str, value: str) -> None:
+    assert f"{parse_figure(text):f}" == value
+
+
+def test_numbers_in_words_are_read() -> None:
+    assert parse_words("twenty-five") == 25
+    assert parse_words("one thousand four hundred and fifty") == 1450
+    assert parse_words("two million") == 2_000_000
+    assert parse_words("half a million") == 500_000
+    assert parse_words("fifteen hundred") == 1500
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The 401(k) has 3 parts.", "1. Open it.\n2. Close it.", "A plain answer without any."],
+)
+def test_what_is_no_value_stays(text: str) -> None:
+    passages = ["The plan has 401,000 members and 3.0 stars.", "Two of 2.0 and 1.0"]
+    assert adopt_notation(text, passages).plain.text == text
+
+
+def test_a_plain_text_is_itself() -> None:
+    for text in ("Plain ASCII, 5 % of it.", "“Curly” – and café"):
+        assert plain_text(text).text is text
+        assert plain_passage(text) is text
