@@ -105,7 +105,7 @@ class Expected:
     over: float = 30.0
 
 
-def refuse(share: float, prompt: str = "", silent: tuple[float, float] | None = None) -> Fault:
+def refuse(share: float, prompt: str = "") -> Fault:
     def fault(request: Request) -> None:
         request.refused = request.refused or request.rng.random() < share
         if prompt:
@@ -466,18 +466,103 @@ def play(
     return messages
 
 
+class Outcome(NamedTuple):
+    """What was told of an expected incident: minutes from its onset, the end from its own."""
+
+    expected: Expected
+    told: Message | None
+    page: Message | None
+    over: Message | None
+
+    @property
+    def minutes(self) -> tuple[float | None, float | None, float | None]:
+        """To the first message, to the page, and from the end to the all-clear."""
+        begin, end = self.expected.begin * HOUR, self.expected.end * HOUR
+        return (
+            None if self.told is None else (self.told.at - begin) / MINUTE,
+            None if self.page is None else (self.page.at - begin) / MINUTE,
+            None if self.over is None else (self.over.at - end) / MINUTE,
+        )
+
+    @property
+    def latest(self) -> Incident | None:
+        """The incident as it was last told while it stood."""
+        told = self.page or self.told
+        return None if told is None else told.incident
+
+
+def match(expected: Expected, messages: list[Message]) -> Outcome:
+    """Find the messages of an incident: those of its service that began within it."""
+    begin, end = expected.begin * HOUR, expected.end * HOUR
+    own = [
+        message
+        for message in messages
+        if message.incident.service == expected.service
+        and begin - 15 * MINUTE <= message.incident.since - BEGIN < end
+    ]
+    standing = [one for one in own if one.incident.ended_at is None]
+    return Outcome(
+        expected=expected,
+        told=next(iter(standing), None),
+        page=next((one for one in standing if one.incident.severity == "page"), None),
+        over=next((one for one in own if one.incident.over), None),
+    )
+
+
+def false_ones(messages: list[Message]) -> list[Message]:
+    """Messages of incidents that nothing on the stage is the cause of."""
+    caused = {
+        id(message)
+        for expected in EXPECTED
+        for message in messages
+        if message.incident.service == expected.service
+        and expected.begin * HOUR - 15 * MINUTE
+        <= message.incident.since - BEGIN
+        < expected.end * HOUR
+    }
+    return [message for message in messages if id(message) not in caused]
+
+
+HEAD = """# A scripted day of incidents
+
+Sixteen services with twelve requests a minute each; `python -m tests.parts.incidents.scripted_day`
+plays the day through the aggregator and writes this page, and a slow test holds what each incident
+must say. Minutes are from the onset; those to the all-clear from the end of the fault, of which the
+number must be back for fifteen.
+
+| service | what happens | from | to told | to page | title | change, where | to all-clear |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def render(messages: list[Message]) -> str:
+    """The page with the table."""
+    rows = []
+    for expected in sorted(EXPECTED, key=lambda one: one.begin):
+        outcome = match(expected, messages)
+        told, page, over = ("never" if one is None else f"{one:.0f} min" for one in outcome.minutes)
+        latest = outcome.latest
+        title, where = "", ""
+        if latest is not None:
+            title = latest.title
+            change = latest.change
+            named = [f"{change.tag}={change.value}"] if change is not None else []
+            where = ", ".join([*named, *([latest.segment] if latest.segment else [])])
+        hour = f"{int(expected.begin):02d}:{int(expected.begin % 1 * 60):02d}"
+        cells = (expected.service, expected.what, hour, told, page, title, where, over)
+        rows.append(f"| {' | '.join(cells)} |")
+    false = len({message.incident.id for message in false_ones(messages)})
+    return f"{HEAD}{chr(10).join(rows)}\n\nFalse ones: {false}. Messages: {len(messages)}.\n"
+
+
 def show(messages: list[Message]) -> None:
+    """Print every message, to look at."""
     for message in messages:
         one = message.incident
         print(message.minute, one.severity, one.state, one.kind, one.title, "|", one.summary)
-        for line in one.detail:
+        for line in (*one.detail, one.advice):
             print("        ", line)
-        print("        ", one.advice, [s.rule + ":" + s.metric for s in one.signals])
 
 
 if __name__ == "__main__":
-    import sys
-
-    chosen = sys.argv[1].split(",") if len(sys.argv) > 1 else None
-    first, last = (float(x) for x in sys.argv[2].split("-")) if len(sys.argv) > 2 else (0, 24)
-    show(play(chosen, (first, last)))
+    print(render(play()), end="")

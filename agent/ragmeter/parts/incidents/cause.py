@@ -34,7 +34,7 @@ _MINUTE = 60.0
 
 _MAX_SEGMENTS = 64  # that are compared
 _LEAST_SEGMENT = 8.0  # requests of a segment since the onset
-_OF_SHIFT = 0.7  # of the whole shift that a segment makes for it to be named
+_OF_SHIFT = 0.6  # of the whole shift that a segment makes for it to be named
 _MOST_TRAFFIC = 0.85  # of the requests: a segment that has more is the whole service
 _REST = 0.35  # of the segment's own shift that the rest may show
 _SURE = 3.3  # standard errors between a segment and the rest

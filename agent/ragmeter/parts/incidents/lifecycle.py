@@ -60,7 +60,8 @@ _HARMED = 0.1  # share of all answers from which on an incident pages
 _HARM_WORTH = 20.0  # effective samples that a share of harmed answers rests on
 _SLOWER = 1.5  # times the usual p95
 _SEARCH = 60.0  # seconds between two looks for the cause, at first
-_BACK, _SURELY_BACK = 0.1, 0.5  # of the worst shift: what is left, and what may be left
+_SURELY_BACK = 0.5  # of the worst shift: what may be left when it is over
+_COST = NumberKey("cost_usd", "builtin")
 _MAIN_FAILURE = 0.85  # of all failures, from which on they are called by its kind
 _ASKED = 25  # worst traces whose questions are counted: the texts of as many are kept
 _MAX_OPEN = 200  # incidents that stand at once
@@ -473,6 +474,8 @@ class IncidentBook:
         kind = lead.kind
         if lead.question == "works":
             kind, number = _main_failure(row.facts.failures, kind, number)
+        if lead.question == "cost":  # tokens are what it is made of
+            number = _COST if self._frozen(row, _COST, incident.segment) else number
         known = _onset_of(incident)
         if number is not None and all(one.alert.drift is None for one in signals):
             if not row.refined:
@@ -759,7 +762,7 @@ class IncidentBook:
         left = shift_of(spec.better, recent.value, frozen.usual)
         most = shift_of(spec.better, recent.bad_end(spec.better), frozen.usual)
         best = shift_of(spec.better, recent.good_end(spec.better), frozen.usual)
-        within = best <= 0 or left <= max(least, _BACK * frozen.worst)
+        within = best <= 0 or left <= least
         return within and most <= max(2 * least, _SURELY_BACK * frozen.worst)
 
     def _least(self, row: IncidentRow) -> float | None:
@@ -768,7 +771,7 @@ class IncidentBook:
         if row.number is None or frozen is None:
             return None
         spec = NUMBERS[row.number.metric]
-        return max(least_shift(spec, frozen.usual), _BACK * frozen.worst)
+        return least_shift(spec, frozen.usual)
 
     def _write(self, row: IncidentRow) -> None:
         """Write the texts anew."""

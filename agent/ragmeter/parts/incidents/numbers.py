@@ -363,8 +363,16 @@ def _read_latency(
         return None
     for _, value, lower, upper in histogram.limits((_SLOW,)):
         # without an upper limit it is at least known that the number is not below its estimate
-        return NumberReading(value, lower, value if upper is None else upper, float(histogram.n))
-    return None
+        return NumberReading(
+            value=value,
+            lower=lower,
+            upper=value if upper is None else upper,
+            worth=float(histogram.n),
+        )
+    few = histogram.quantile(_SLOW)  # of fewer than twenty: the slowest, without an interval
+    if few is None:
+        return None
+    return NumberReading(value=few, lower=few, upper=few, worth=float(histogram.n))
 
 
 def _join_failures(parts: Sequence[NumberReading | None]) -> NumberReading | None:

@@ -1,0 +1,61 @@
+"""What people are told on the scripted day: when, of what, since which change, and its end."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.parts.incidents.scripted_day import (
+    EXPECTED,
+    SERVICES,
+    Expected,
+    Message,
+    false_ones,
+    match,
+    play,
+)
+
+pytestmark = pytest.mark.slow
+
+MOST_MESSAGES = 4  # of one incident: it opens, gets worse, and is over
+
+
+@cache
+def day(service: str) -> list[Message]:
+    stages = SERVICES[service]
+    last = max((stage.end for stage in stages), default=20.0)
+    return play([service], (0.0, min(24.0, last + 1.0)))
+
+
+@pytest.mark.parametrize("expected", EXPECTED, ids=lambda one: f"{one.service} {one.begin:g}")
+def test_each_incident_is_told_as_it_should_be(expected: Expected) -> None:
+    outcome = match(expected, day(expected.service))
+    told, page, over = outcome.minutes
+    latest = outcome.latest
+    assert told is not None
+    assert latest is not None
+    assert 0 <= told <= expected.tell
+    if expected.severity == "page":
+        assert page is not None
+    else:
+        assert page is None
+    assert latest.kind in expected.kinds
+    assert expected.title in latest.title
+    if expected.change:
+        assert latest.change is not None
+        assert f"{latest.change.tag}={latest.change.value}" == expected.change
+        assert abs(latest.change.at - latest.since) <= 600
+    if expected.segment:
+        assert latest.segment == expected.segment
+    assert len(latest.summary) <= 140
+    assert over is not None
+    assert 0 <= over <= expected.over, "never before the fault has ended"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_nothing_is_told_that_has_no_cause(service: str) -> None:
+    messages = day(service)
+    assert [message.incident.title for message in false_ones(messages)] == []
+    number = len([one for one in EXPECTED if one.service == service])
+    assert len(messages) <= MOST_MESSAGES * number
