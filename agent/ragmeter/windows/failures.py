@@ -25,7 +25,14 @@ _REFERENCE_REASONS = frozenset(
 
 # Reasons of `unscored` that are properties of the trace and not faults of the scorer.
 TRACE_REASONS = frozenset(
-    {Reason.CANNOT_TELL, Reason.NO_QUERY, Reason.NO_TEXT, Reason.NOT_LABELLED, Reason.NOT_REPORTED}
+    {
+        Reason.CANNOT_TELL,
+        Reason.CITATIONS_NOT_READ,
+        Reason.NO_QUERY,
+        Reason.NO_TEXT,
+        Reason.NOT_LABELLED,
+        Reason.NOT_REPORTED,
+    }
     | _REFERENCE_REASONS
     | (MISSING_REASONS - _PIPELINE_REASONS)
 )

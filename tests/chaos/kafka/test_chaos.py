@@ -129,16 +129,16 @@ def test_what_is_missing_is_named() -> None:
 
 def test_a_notification_may_come_again_and_an_alert_may_not() -> None:
     received = Received()
-    body = {"id": "1", "event": "firing", "alert": {"rule": BURST, "service": "s"}}
-    oracle = Oracle({}, Counter({(BURST, "s", "firing"): 1}), set())
-    assert alarm_differences(received, oracle) == [f"{BURST} s firing: 0 times, 1 expected"]
+    body = {"id": "1", "event": "opened", "incident": {"kind": BURST, "service": "s"}}
+    oracle = Oracle({}, Counter({(BURST, "s", "opened"): 1}), set())
+    assert alarm_differences(received, oracle) == [f"{BURST} s opened: 0 times, 1 expected"]
     assert alarm_differences(received, oracle, [BURST]) == []
     received.take(body)
     received.take(body)
     assert (alarm_differences(received, oracle), received.repeated) == ([], 1)
     received.take({**body, "id": "2"})
     assert alarm_differences(received, oracle, [BURST]) == [
-        f"{BURST} s firing: 2 times, 1 expected"
+        f"{BURST} s opened: 2 times, 1 expected"
     ]
 
 

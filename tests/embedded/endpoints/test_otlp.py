@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import zstandard
 from aiohttp import web
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
@@ -228,7 +229,6 @@ def test_gzip_and_what_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["x-gzip", "deflate", "raw deflate", "zstd"])
 def test_other_compressions(tmp_path: Path, encoding: str) -> None:
-    zstandard = pytest.importorskip("zstandard")
     packers: dict[str, Callable[[bytes], bytes]] = {
         "x-gzip": gzip.compress,
         "deflate": zlib.compress,

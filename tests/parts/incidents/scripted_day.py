@@ -204,7 +204,7 @@ EXPECTED: list[Expected] = [
         "page",
         13.0,
         14.5,
-        "get the same passages",
+        "retrieval finds nothing relevant",
         15,
         change="index_version=2026-05-28",
     ),
@@ -344,7 +344,7 @@ EXPECTED: list[Expected] = [
         18.0,
         22.0,
         "of requests fail",
-        60,
+        75,
     ),
     Expected(
         "mail-bot",
