@@ -128,7 +128,8 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builtin: float
 ) -> None:
     """To the byte, if commits are of the same traces. The last run has others: it differs at most
-    in which of the buckets that no detector needs any more are still in the file."""
+    in which of the buckets that no detector needs any more are still in the file, and in the worst
+    questions of incidents, which are quoted from the texts that were stored by then."""
     tree: dict[str, Any] = {
         "segments": ["tenant"],
         "sampling": {"builtin": builtin, "judge": 0.2, "model": 0.5},
@@ -160,9 +161,21 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
         last = states[-1][name]
         if name == "meta":
             rows, last = (
-                [row for row in part if not row[0].startswith("drift/")] for part in (rows, last)
+                [unquoted(row) for row in part if not row[0].startswith("drift/")]
+                for part in (rows, last)
             )
         assert last == rows, name
+
+
+def unquoted(row: Sequence[Any]) -> list[Any]:
+    """A row of the state, of an incident without the questions that it quotes."""
+    name, text = row
+    if not name.startswith("incidents/incident/"):
+        return [name, text]
+    saved = json.loads(text)
+    del saved["incident"]["worst_questions"]
+    del saved["incident"]["detail"]
+    return [name, saved]
 
 
 def pool_of(made: EmbeddedAgent) -> ScorerPool:
