@@ -67,7 +67,8 @@ def test_the_committed_file_is_what_the_command_writes() -> None:
 def test_segments_do_not_multiply_what_fires(tmp_path: Path) -> None:
     """One cause fires once, whichever segments are set."""
     file = tmp_path / "segments.yaml"
-    file.write_text((FOLDER / "objectives.yaml").read_text("utf-8") + "segments: [model, tenant]")
+    tree = yaml.safe_load((FOLDER / "objectives.yaml").read_text("utf-8"))
+    file.write_text(yaml.safe_dump(tree | {"segments": ["model", "tenant"]}))
     status, out, _ = printed("rules", "prometheus", "--config", str(file))
     assert (status, out) == (0, COMMITTED.read_text("utf-8"))
     assert "rag_segment_" not in out
