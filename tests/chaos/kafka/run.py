@@ -25,7 +25,7 @@ from tests.chaos.kafka.outage import Watch, watched
 from tests.chaos.kafka.plan import Plan
 from tests.chaos.kafka.pool import Pool
 from tests.chaos.kafka.producing import Producing
-from tests.chaos.kafka.traffic import BURST, RISE, SETTINGS, SPAN, STEADY, messages, rules_text
+from tests.chaos.kafka.traffic import FAILURE_KINDS, SETTINGS, messages, rules_text
 from tests.chaos.kafka.truth import Log, Oracle, alarm_differences, differences, embedded, read_log
 from tests.chaos.kafka.webhook import Received, receiver
 from tests.chaos.run import SAY_SECONDS, START_SECONDS, ChaosRun, Report, wait_until
@@ -170,10 +170,9 @@ class KafkaRun(ChaosRun):
             report.facts += watch.facts()
             report.differences += [*watch.wrong(len(pool.workers)), *pool.own_exits]
         self._fresh(pool, truth, log)
-        steady = SPAN * todo.backlog < STEADY
-        # a warning waits ten minutes, which end behind the last trace or not, as the clock goes
-        at_most = () if steady else (BURST,)
-        report.differences += alarm_differences(received, truth, at_most, once=(RISE,))
+        # When an incident opens, gets worse and is over hangs on the order of the partitions and on
+        # which traces were the last.
+        report.differences += alarm_differences(received, truth, once=FAILURE_KINDS)
 
     def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
         acted = looked = reported = moved = time.monotonic()

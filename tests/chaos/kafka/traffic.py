@@ -17,12 +17,12 @@ from tests.traces import START, trace_line
 
 __all__ = [
     "BURST",
+    "FAILURE_KINDS",
     "RISE",
     "RULES",
     "SERVICES",
     "SETTINGS",
     "SPAN",
-    "STEADY",
     "Message",
     "messages",
     "rules_text",
@@ -58,7 +58,8 @@ SETTINGS: dict[str, Any] = {
 
 BURST = "ChaosErrorsBurst"
 RISE = "ChaosErrorsRise"
-STEADY = 75.0  # seconds of event time
+FAILURE_KINDS = ("errors", "failures", "timeouts", "empty")
+"""The kinds of the incidents that the rules open."""
 
 RULES: list[dict[str, Any]] = [
     {
@@ -86,8 +87,7 @@ RULES: list[dict[str, Any]] = [
     },
 ]
 """The first fires for two services and stays, the second begins and ends, whatever the order of
-the partitions. The second needs partitions that are less than its window apart: it is expected to
-the number where what may wait is less than `STEADY`, else it must only not come twice."""
+the partitions."""
 
 
 def rules_text() -> str:
