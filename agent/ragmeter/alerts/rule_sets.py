@@ -78,14 +78,6 @@ def incident_runbook(kind: str, base: str = RUNBOOK_BASE) -> str:
     return f"{base.rstrip('/')}/{_incident_pages().get(kind, _RUNBOOK_INDEX)}"
 
 
-def with_runbooks(rules: Iterable[AlertRule], base: str = RUNBOOK_BASE) -> list[AlertRule]:
-    """Add the link of its runbook to each rule that has none of its own."""
-    return [
-        rule if rule.runbook else rule.model_copy(update={"runbook": runbook_link(rule.name, base)})
-        for rule in rules
-    ]
-
-
 def load_configured_rules(settings: Settings) -> list[AlertRule]:
     """Load the rules that the settings ask for.
 

@@ -65,7 +65,7 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
     @property
     def unreadable(self) -> Mapping[TopicPartition, str]:
         """The partitions that are owned and cannot be read, and why."""
-        return {tp: why for tp, why in list(self._unreadable.items()) if tp in self.owners}
+        return dict(self._unreadable)
 
     async def _deliver(self) -> None:
         open_ = [tp for tp, owner in self.owners.items() if owner.ready and not owner.full]

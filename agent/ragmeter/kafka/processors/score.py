@@ -235,13 +235,13 @@ class MessageProcessor:
                 encoded = encode_scores([record for _, record in group])
             except BadRecord as error:
                 if len(group) > 1:  # one of them: the others go without it
-                    offsets = {message.offset for message in messages}
-                    found += self.encode(group, offsets)
-                elif isinstance(error, RecordTooLarge):
-                    found += self.bury_scores(messages[0])
+                    found += self.encode(group, {message.offset for message in messages})
+                    continue
+                if isinstance(error, RecordTooLarge):
+                    letters = self._letter(messages[0], _SCORES_TOO_LARGE)
                 else:  # a defect of ours that this trace has revealed
                     letters = self._defect(messages[0], repr(error))
-                    found += [RecordOfMessages(letter, messages) for letter in letters]
+                found += [RecordOfMessages(letter, messages) for letter in letters]
                 continue
             key = service.encode("utf-8", "replace")
             found += [
@@ -249,13 +249,6 @@ class MessageProcessor:
                 for data in encoded
             ]
         return found
-
-    def bury_scores(self, message: Any) -> list[RecordOfMessages]:
-        """Return the letter of a message whose scores are too large for a record."""
-        return [
-            RecordOfMessages(letter, [message])
-            for letter in self._letter(message, _SCORES_TOO_LARGE)
-        ]
 
     def _document_part(self, value: bytes) -> str | None:
         """Return the name of the part that reads a message, None for a trace."""

@@ -22,7 +22,6 @@ from ragmeter.offline.report.comparison import RunComparison, compare_runs, desc
 from ragmeter.offline.report.run import RunSeries, ScoredRun
 from ragmeter.windows.series import Quantile
 
-ANSWERED = "answered"
 # What a report shows unless it is asked for more, one metric for each question: is there an answer,
 # is it right, grounded and complete, and does what was found and cited help?
 DEFAULT_METRICS = (

@@ -67,28 +67,6 @@ _ASKED = 25  # worst traces whose questions are counted: the texts of as many ar
 _MAX_OPEN = 200  # incidents that stand at once
 _SAME_SETS, _USUAL_SETS = 0.5, 0.25  # shares of one set of passages: the fault, and at most before
 
-_PAGING: frozenset[IncidentKind] = frozenset(
-    {
-        "errors",
-        "timeouts",
-        "empty",
-        "failures",
-        "slow",
-        "refusals",
-        "ungrounded",
-        "wrong_passages",
-        "same_passages",
-        "cut_off",
-        "budget",
-        "incomplete",
-        "citations",
-        "canaries",
-        "no_traffic",
-        "rule",
-    }
-)
-"""Kinds of which a critical signal pages: never the cost alone, nor our own measuring."""
-
 _HARMFUL: frozenset[IncidentKind] = frozenset(
     {
         "errors",
@@ -104,6 +82,16 @@ _HARMFUL: frozenset[IncidentKind] = frozenset(
     }
 )
 """Kinds that page by the share of answers that are hurt."""
+
+_PAGING: frozenset[IncidentKind] = _HARMFUL | {
+    "budget",
+    "incomplete",
+    "citations",
+    "canaries",
+    "no_traffic",
+    "rule",
+}
+"""Kinds of which a critical signal pages: never the cost alone, nor our own measuring."""
 
 
 @dataclass(slots=True)
