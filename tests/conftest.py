@@ -1,10 +1,13 @@
-"""What all tests share: how patient the property tests are, and a real Kafka."""
+"""What all tests share: how patient the property tests are, a list of what failed, and a real
+Kafka."""
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +37,30 @@ def pytest_configure() -> None:
     the processes of tests would inherit."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """List what fails in the file that CI_FAILURES names, for CI (.ci/run)."""
+    if report.failed:
+        list_failure(report.nodeid, report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        list_failure(report.nodeid, report)
+
+
+def list_failure(node: str, report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Append one bounded line at once, so that the list outlives a suite that is ended."""
+    path = os.environ.get("CI_FAILURES")
+    if path is None or "PYTEST_XDIST_WORKER" in os.environ:  # the controller hears of all
+        return
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = str(report.longrepr) if crash is None else crash.message
+    lines = text.strip().splitlines() or [""]
+    first = lines[0] if crash is not None else lines[-1]
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(f"{node}: {first[:200]}\n")
 
 
 def pytest_collection_finish() -> None:

@@ -3,6 +3,7 @@ gitleaks, which Go compiles. `python -m deploy.supply.tools` fetches them into `
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -38,16 +39,20 @@ class Missing(Exception):
 
 def fetch_python() -> Path:
     """The folder of the locked programs. Raises `Missing`."""
-    if not (STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()):
-        CACHE.mkdir(exist_ok=True)
-        install_group("security", TOOLS)
-        shutil.copyfile(LOCK, STAMP)
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "security-tools.lock").open("w") as turn:  # CI asks for them twice at once
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not (STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()):
+            install_group("security", TOOLS)
+            shutil.copyfile(LOCK, STAMP)
     return TOOLS / "bin"
 
 
 def install_group(group: str, folder: Path) -> None:
     """Make an environment of what the lock has for a dependency group. Raises `Missing`."""
-    _run(UV, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder))
+    # relocatable: a copied checkout brings its .cache
+    make = (UV, "venv", "--quiet", "--clear", "--relocatable", "--python", sys.executable)
+    _run(*make, str(folder))
     command = (UV, "sync", "--quiet", "--locked", "--project", str(ROOT), "--only-group", group)
     _run(*command, UV_PROJECT_ENVIRONMENT=str(folder))
 
