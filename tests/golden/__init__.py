@@ -1,6 +1,7 @@
 """What the bundled traces give: scores, exported families and alerts, as hashes.
 
-`python -m tests.golden` writes `golden.json` anew, after a change that is meant to move numbers.
+`python -m tests.golden` writes `golden.json` and `texts.json` anew, after a change that is meant to
+move numbers. `texts` has the built-in scores of many more texts, which the native kernel reads.
 """
 
 from __future__ import annotations
