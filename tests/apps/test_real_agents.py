@@ -40,20 +40,7 @@ NOT_SENT: dict[tuple[str, str], set[str]] = {
 }
 
 
-# Its model answers by a call of a tool, whose arguments are what the user reads: the text beside
-# the call is empty, and is taken for the answer.
-ANSWERS_BY_TOOL = ("instructor", "openinference")
-
-
-@pytest.mark.parametrize(
-    ("framework", "instrumentation"),
-    [
-        pytest.param(*one, marks=pytest.mark.xfail(reason="the answer is in a call of a tool"))
-        if one == ANSWERS_BY_TOOL
-        else one
-        for one in NOT_SENT
-    ],
-)
+@pytest.mark.parametrize(("framework", "instrumentation"), list(NOT_SENT))
 def test_what_is_read_is_what_the_agent_did(
     ragmeter: Live, model: Model, framework: str, instrumentation: str
 ) -> None:

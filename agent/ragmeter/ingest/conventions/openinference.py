@@ -214,8 +214,9 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     elif documents is None:
         content.documents_gap = missing_documents_gap(documents, output_value)
     if is_text and content.role is SpanRole.RETRIEVER:
-        # the one span of Bedrock's RetrieveAndGenerate
-        content.answer, content.answer_gap = find_answer(output_value)
+        # the one span of Bedrock's RetrieveAndGenerate; a plain retriever has nothing to say
+        answer, content.answer_gap = find_answer(output_value)
+        content.answer = answer or (answer if "generate" in span.name.lower() else None)
 
 
 def _metadata_tags(metadata: AttributeValue, names: AttributeValue) -> dict[str, str]:

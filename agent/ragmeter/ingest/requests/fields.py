@@ -18,6 +18,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.tool_answers import read_tool_answer
 from ragmeter.ingest.conventions.values import first_text, parse_nested_json, scalar_text
 from ragmeter.ingest.requests.outcome import (
     covered_seconds,
@@ -197,6 +198,7 @@ def compose_request(
         values,
         end=node.end or max((below.end for below in request.nodes), default=0),
         is_request=any(not call.content().calls_tools for call in request.calls)
+        or (bool(answer.text) and answer.node in request.calls)
         or any(is_run(below) for below in request.nodes)
         or passages is not None
         or any(retrieval.role is SpanRole.RETRIEVER for retrieval in request.retrievals),
@@ -376,19 +378,34 @@ class _RequestFields:
         that only ask for tools, and, if others remain, calls inside of tools.
         """
         first = min((one.start for one in self.retrievals), default=0)
-        calls = [
-            call
-            for call in self.calls
-            if last_retrieval_moment(call) >= first and not call.content().calls_tools
-        ]
+        seeing = [call for call in self.calls if last_retrieval_moment(call) >= first]
+        calls = [call for call in seeing if not call.content().calls_tools]
         in_tools = self._in_tools()
         calls = [call for call in calls if id(call) not in in_tools] or calls
         calls = self._answering(calls)
-        if not calls:
-            return self._chain_answer()
+        structured = self._structured_answer(seeing, in_tools)
+        if structured is not None or not calls:
+            choice = self._chain_answer()
+            return choice if choice.text or structured is None else structured
         copies = _last_copies(calls)
         choice = self._first(copies, _ANSWER)
         return replace(choice, guess=Guess.LAST_CALL) if len(copies) < len(calls) else choice
+
+    def _structured_answer(self, calls: list[SpanNode], in_tools: set[int]) -> _FieldChoice | None:
+        """Return the answer in a tool call of the last model call, after which no tool has run."""
+        calls = self._answering([call for call in calls if id(call) not in in_tools] or calls)
+        copies = _last_copies(calls)
+        if not copies or any(call.content().answer for call in copies):
+            return None
+        end = max(call.end for call in copies)
+        if any(node.role is SpanRole.TOOL and node.end > end for node in self.nodes[1:]):
+            return None
+        for call in copies:
+            arguments = read_tool_answer(call.span)
+            if arguments is not None:
+                text, gap = find_answer(arguments)
+                return self._choice(text or arguments, gap, call, _ANSWER)
+        return None
 
     def _answering(self, calls: list[SpanNode]) -> list[SpanNode]:
         """Leave out calls in steps that check an answer, unless there are no others."""
