@@ -57,17 +57,17 @@ docs: $(DOCS_STAMP)  ## build the documentation site into dist/docs; dead links 
 	$(DOCS)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
 		--doctree-dir $(DOCS)/doctrees docs dist/docs
 
-test: setup  ## the fast tests
-	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null  # tests of what is missing are skipped
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
+test: setup  ## the fast tests, which need Python alone
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not (slow or real)"
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file
 # sets up is made once; backwards, so that the longest, the crash tests, are not the last.
-SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort -r)
+SLOW = $(shell grep -rlE --include='test_*.py' 'mark\.(slow|real)' tests | sort -r)
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m slow $(SLOW)
+	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or real" $(SLOW)
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server

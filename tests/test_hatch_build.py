@@ -28,6 +28,7 @@ def build(
     )
 
 
+@pytest.mark.slow
 def test_source_distribution_has_what_a_wheel_needs(tmp_path: Path) -> None:
     assert build("sdist", ROOT, tmp_path).returncode == 0
     (archive,) = tmp_path.glob("*.tar.gz")

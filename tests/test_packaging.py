@@ -18,6 +18,8 @@ from tests.once import made_once
 from tests.real import unavailable
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_metric"
 TRACES = ROOT / "examples" / "mtrag.jsonl"

@@ -325,7 +325,8 @@ def test_rule_that_contributing_shows_is_valid() -> None:
 
 
 def test_slow_tests_are_in_files_that_say_so() -> None:
-    """`make test-slow` gives pytest the files in which the mark is written."""
+    """`make test-slow` gives pytest the files in which a mark is written."""
     for path in (ROOT / "tests").rglob("*.py"):
         if not path.name.startswith("test_"):
-            assert not re.search(r"mark\.slow", path.read_text(encoding="utf-8")), path
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"mark\.(slow|real)", text), path

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import PATIENCE
 
 PROGRAM = """
@@ -26,6 +28,7 @@ print(json.dumps([__debug__, *asyncio.run(run())]))
 """
 
 
+@pytest.mark.slow
 def test_a_malformed_request_for_labels_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-O", "-c", PROGRAM, str(tmp_path)],
