@@ -16,6 +16,7 @@ PACKAGES = ("ragmeter", "ragmeter_exporters")
 # A folder imports only folders on lower floors.
 FLOORS = {
     "reasons": 0,
+    "json_answers": 0,
     "thoughts": 0,
     "trace": 1,
     "core": 2,
@@ -90,6 +91,7 @@ def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
         "__init__.py",
         "__main__.py",
         "reasons.py",
+        "json_answers.py",
         "thoughts.py",
         "trace.py",
         "py.typed",
@@ -97,6 +99,7 @@ def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
     assert entries - files == set(FLOORS) - {
         "__main__",
         "reasons",
+        "json_answers",
         "thoughts",
         "trace",
         "exporters",

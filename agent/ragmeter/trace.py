@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ragmeter.json_answers import read_json_answer
 from ragmeter.reasons import Reason
 from ragmeter.thoughts import find_thoughts, place_without, without_spans
 
@@ -219,6 +220,23 @@ def _moved_citation(citation: Citation, spans: list[tuple[int, int]]) -> Citatio
     return citation.model_copy(update={"start": start, "end": end})
 
 
+def _citation_within(citation: Citation, given: str, text: str) -> Citation:
+    """Return a citation of an answer that is JSON in the text of its field.
+
+    Where the places are not those of the text as it stands in the JSON, they are already its own;
+    beyond it, the citation stands for the whole.
+    """
+    start, end = citation.start, citation.end
+    if start is None or end is None:
+        return citation
+    offset = given.find(text)
+    if offset >= 0 and offset <= start and end <= offset + len(text):
+        return citation.model_copy(update={"start": start - offset, "end": end - offset})
+    if end <= len(text):
+        return citation
+    return citation.model_copy(update={"start": None, "end": None})
+
+
 class Message(_TraceModel):
     """One earlier message of the conversation."""
 
@@ -362,6 +380,7 @@ class Trace(_TraceModel):
             they are scored, and counted.
 
     The answer is kept without thoughts (`<think>` and its kin); one of thoughts alone is empty.
+    One that is JSON is kept as it came, and scored by its field (`answer_text`).
     """
 
     model_config = ConfigDict(title=SCHEMA)
@@ -424,6 +443,21 @@ class Trace(_TraceModel):
         return 1.0 if self.sampling is None else self.sampling.probability
 
     @property
+    def answer_text(self) -> str | None:
+        """The text that is scored: of an answer that is JSON, the field that its user read."""
+        read = read_json_answer(self.answer) if self.answer else None
+        return self.answer if read is None else read
+
+    def as_read(self) -> Trace:
+        """Return the trace with the answer that is scored; citations move with its text."""
+        text = self.answer_text
+        if text is self.answer or text is None:
+            return self
+        given = self.answer or ""
+        moved = [_citation_within(citation, given, text) for citation in self.citations or ()]
+        return self.model_copy(update={"answer": text, "citations": moved or None})
+
+    @property
     def canary(self) -> bool:
         """Whether the query is a test query.
 
@@ -436,7 +470,7 @@ class Trace(_TraceModel):
     def failed(self) -> bool:
         """Whether the request failed or brought no answer; one not captured counts as brought."""
         unseen = "answer" in self.missing
-        return self.status != "ok" or not (unseen or (self.answer or "").strip())
+        return self.status != "ok" or not (unseen or (self.answer_text or "").strip())
 
     def tag(self, name: str) -> str | None:
         """Return a tag by name.

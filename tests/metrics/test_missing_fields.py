@@ -11,7 +11,7 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest import native
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
-from ragmeter.metrics.missing_fields import hide_missing_fields
+from ragmeter.metrics.missing_fields import visible_trace
 from ragmeter.reasons import Reason
 from ragmeter.sampling.sampler import StratumClassifier
 from ragmeter.scoring.scorer import Scorer
@@ -139,7 +139,7 @@ def test_each_field_gives_its_own_reason() -> None:
 
 def test_what_is_not_missing_is_left_alone() -> None:
     one = trace()
-    assert hide_missing_fields(one) is one
+    assert visible_trace(one) is one
     assert outcome("answered", answer=None, missing={"passages": HIDDEN})[2] == "no_text"
 
 

@@ -32,7 +32,7 @@ from ragmeter.metrics.language import (
     READ_BY_ENGLISH,
     identify_answer,
 )
-from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
+from ragmeter.metrics.missing_fields import restore_missing_reasons, visible_trace
 from ragmeter.metrics.registry import custom_metrics
 from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.reasons import Reason
@@ -59,7 +59,7 @@ class PreparedTrace:
     def derive(self) -> tuple[Trace, float | None, Citations, str]:
         """Return the trace without missing fields, its value of `answered`, citations, language."""
         if self._derived is None:
-            visible = bare = hide_missing_fields(self.trace)
+            visible = bare = visible_trace(self.trace)
             if visible is not self.trace:
                 # ids tell a citation from other brackets even where texts of passages are missing
                 bare = visible.model_copy(update={"passages": self.trace.passages})
@@ -75,11 +75,14 @@ def score_cheap(prepared: PreparedTrace) -> list[Score]:
     This runs on every trace and takes some tens of microseconds without users' metrics.
     """
     trace, answered, cited, language = prepared.derive()
+    own = trace  # users' metrics read the answer as it came: one may check that it is JSON
+    if trace.answer is not None and trace.answer is not prepared.trace.answer:
+        own = trace.model_copy(update={"answer": prepared.trace.answer})
     scores = [
         *operational.score_operational(prepared.trace),
         abstention.score_answered(trace, answered, language),
         *citations.score_citations(trace, answered, cited, language),
-        *(metric.score(trace) for metric in custom_metrics(CUSTOM_SCORER)),
+        *(metric.score(own) for metric in custom_metrics(CUSTOM_SCORER)),
     ]
     return restore_missing_reasons(prepared.trace, scores)
 

@@ -1,4 +1,4 @@
-"""Hide fields that a trace names as missing from the scorers, and restore the reason in the scores.
+"""What scorers see of a trace: its answer as it was read, and no field that it names as missing.
 
 A hidden answer is not an empty one, and a truncated passage supports less than was retrieved. So
 scorers see a field that `Trace.missing` names as not captured, whatever text is there, and the
@@ -38,8 +38,12 @@ _PASSAGE_METRICS = frozenset(
 )
 
 
-def hide_missing_fields(trace: Trace) -> Trace:
-    """Return the trace without the fields that its `missing` names."""
+def visible_trace(trace: Trace) -> Trace:
+    """Return the trace as scorers see it, without the fields that its `missing` names.
+
+    Of an answer that is JSON they see the text of its field.
+    """
+    trace = trace.as_read()
     missing = trace.missing
     if not missing:
         return trace

@@ -19,8 +19,9 @@ def has_empty_answer(trace: Trace) -> bool | None:
     if "answer" in trace.missing:
         cut = trace.missing["answer"] == Reason.ANSWER_TRUNCATED and (trace.answer or "").strip()
         return False if cut else None
-    if trace.answer is not None:
-        return not trace.answer or trace.answer.isspace()
+    answer = trace.answer_text
+    if answer is not None:
+        return not answer or answer.isspace()
     if trace.usage is not None and trace.usage.output_tokens == 0:
         return True
     return None

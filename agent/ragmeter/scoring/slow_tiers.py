@@ -23,7 +23,7 @@ from ragmeter.core.judging import JudgeInstrument
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
-from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
+from ragmeter.metrics.missing_fields import restore_missing_reasons, visible_trace
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import SALT, ReplayBudget, Sampler, StratumClassifier
@@ -59,7 +59,7 @@ async def score_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> lis
 
     Scores that need such a field carry the trace's reason for its absence.
     """
-    return restore_missing_reasons(trace, await scorer.score(hide_missing_fields(trace), cost))
+    return restore_missing_reasons(trace, await scorer.score(visible_trace(trace), cost))
 
 
 async def score_live_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> list[Score]:

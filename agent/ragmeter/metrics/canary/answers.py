@@ -95,7 +95,7 @@ def answers_to_judge(trace: Trace) -> list[str]:
         return []
     if reference.answerable is False or reference.facts or reference.checks or reference.keywords:
         return []
-    if trace.status != "ok" or "answer" in trace.missing or not (trace.answer or "").strip():
+    if trace.status != "ok" or "answer" in trace.missing or not (trace.answer_text or "").strip():
         return []
     return [text for text in reference.right_answers if not any(extracted_keywords(text))]
 

@@ -1,0 +1,247 @@
+"""The text that a reader sees of an answer that is JSON: what is scored.
+
+Applications have a model answer as an object and show one field of it. An answer that is such an
+object, bare or in a code fence, is scored by that field. `ANSWER_KEYS` are the fields, best first;
+of an object without one, the longest text counts if it is a sentence. A list of claims is joined.
+Where nothing reads as an answer (a record that was extracted), the answer stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# In lower case without `_`, `-` and blanks.
+ANSWER_KEYS = (
+    "finalanswer",
+    "longanswer",
+    "fullanswer",
+    "detailedanswer",
+    "answer",
+    "answertext",
+    "answermarkdown",
+    "finalresponse",
+    "response",
+    "responsetext",
+    "reply",
+    "finaloutput",
+    "output",
+    "outputtext",
+    "text",
+    "content",
+    "markdown",
+    "result",
+    "completion",
+    "generatedtext",
+    "message",
+    "body",
+    "shortanswer",
+    "summary",
+    "data",
+    "refusal",
+    "antwort",
+    "réponse",
+    "reponse",
+    "respuesta",
+    "resposta",
+    "risposta",
+    "antwoord",
+    "svar",
+    "odpowiedź",
+    "cevap",
+    "ответ",
+    "відповідь",
+    "الإجابة",
+    "回答",
+    "答案",
+    "답변",
+    # of lists of claims
+    "answers",
+    "claims",
+    "statements",
+    "sentences",
+    "facts",
+    "keypoints",
+    "points",
+    "bullets",
+    "paragraphs",
+    "sections",
+    "segments",
+    "items",
+    "steps",
+)  # fmt: skip
+# of one claim in a list
+CLAIM_KEYS = ("claim", "statement", "sentence", "fact", "point", "bullet", "paragraph", "step")
+# What is no answer: questions, thoughts, sources, settings.
+_OTHER_KEYS = frozenset(
+    ("question", "query", "prompt", "input", "userquery", "rewrittenquery", "thought", "thoughts",
+     "thinking", "reasoning", "rationale", "chainofthought", "analysis", "scratchpad", "plan",
+     "source", "sources", "citation", "citations", "reference", "references", "context", "contexts",
+     "quote", "quotes", "evidence", "passage", "passages", "document", "documents", "chunks",
+     "followup", "followups", "followupquestions", "suggestedquestions", "relatedquestions",
+     "suggestions", "title", "url", "uri", "id", "type", "role", "model", "name", "arguments",
+     "parameters", "metadata", "error", "traceback", "schema", "code", "sql")
+)  # fmt: skip
+# A fence, after a line that leads to it at most.
+_OPENS = re.compile(
+    r"\s*(?:[^\n{}\[\]`]{0,120}:\s*\n\s*)?(?:```|~~~)[ \t]*(?:json[5c]?|jsonc|text)?\s*(?=[\[{])",
+    re.IGNORECASE,
+)
+_CLOSES = re.compile(r"(?:```|~~~)\s*\Z")
+_PYTHON = re.compile(r"\s*[\[{]\s*(?:[\[{]\s*)?'")
+_CUT = re.compile(r'"(?P<key>[^"\\\n]{1,40})"\s*:\s*"(?P<text>(?:[^"\\]|\\.)*)\\?(?P<end>"?)')
+_LIST_KEY_SIGNS = re.compile(r"[\s_\-]")
+_MAX_TEXT = 200_000  # characters of an answer that is opened
+_MAX_DEPTH = 6
+_MAX_ITEMS = 500  # of one list of claims
+_MIN_WORDS = 4  # of a sentence at a key that nobody knows
+_WORD = re.compile(r"\w+")
+_WIDE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # scripts without blanks
+_MIN_WIDE = 8
+
+
+def read_json_answer(text: str) -> str | None:
+    """Return the text of a JSON answer's field, "" for an empty one; None for any other answer."""
+    body = _json_body(text)
+    if body is None:
+        return None
+    value = _parse(body)
+    if value is None:
+        return _cut_text(body)
+    if isinstance(value, list) and not any(isinstance(item, dict) for item in value):
+        return None  # "[1]", and what reads as a list anyway
+    if not isinstance(value, dict | list) or not value or _is_call(value):
+        return None
+    found = _field_text(value)
+    if found is not None:
+        return _opened(found)
+    longest = max(_sentences(value), key=len, default=None)
+    return None if longest is None else _opened(longest)
+
+
+def _opened(text: str) -> str:
+    """Return a text, which may be JSON once more."""
+    inner = read_json_answer(text) if len(text) < _MAX_TEXT else None
+    return text.strip() if inner is None else inner
+
+
+def _json_body(text: str) -> str | None:
+    head = text[:1]
+    if head not in "{[`~" or not head:
+        start = text[:200].lstrip()
+        if not start.startswith(("{", "[", "`", "~")) and "```" not in text[:200]:
+            return None
+    if len(text) > _MAX_TEXT:
+        return None
+    opens = _OPENS.match(text)
+    if opens:
+        closes = _CLOSES.search(text, opens.end())
+        return text[opens.end() : closes.start() if closes else None]
+    return text if text.lstrip()[:1] in ("{", "[") else None
+
+
+def _parse(body: str) -> Any:
+    """Return what JSON, or Python's text form of a dict, stands for; None for any other text."""
+    try:
+        return json.loads(body, strict=False)
+    except (ValueError, RecursionError):
+        pass
+    if _PYTHON.match(body):
+        try:
+            return ast.literal_eval(body.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            return None
+    return None
+
+
+def _cut_text(body: str) -> str | None:
+    """Return the answer's field of JSON that was cut off, as at a limit of tokens."""
+    if body.rstrip()[-1:] in ("}", "]") or "\n```" in body or not body.lstrip().startswith("{"):
+        return None
+    for match in _CUT.finditer(body):
+        if _normal(match["key"]) in ANSWER_KEYS:
+            try:
+                return str(json.loads(f'"{match["text"]}"', strict=False)).strip()
+            except ValueError:
+                return match["text"].strip()
+    return None
+
+
+def _is_call(value: Any) -> bool:
+    """Return whether an object is the call of a tool or an error, not an answer."""
+    return isinstance(value, dict) and (
+        ("arguments" in value and "name" in value) or "tool_calls" in value
+    )
+
+
+def _normal(key: object) -> str:
+    return _LIST_KEY_SIGNS.sub("", str(key)).lower()
+
+
+def _field_text(value: Any, depth: int = 0) -> str | None:
+    """Return the text of the best field, "" where there are only empty ones, None without any."""
+    if depth > _MAX_DEPTH:
+        return None
+    if isinstance(value, list):
+        return _joined(value, depth)
+    if not isinstance(value, dict):
+        return _scalar(value)
+    by_name: dict[str, Any] = {}
+    for key, given in value.items():
+        by_name.setdefault(_normal(key), given)
+    empty = None
+    for name in ANSWER_KEYS:
+        if name not in by_name:
+            continue
+        text = _field_text(by_name[name], depth + 1) if by_name[name] is not None else ""
+        if text:
+            return text
+        empty = "" if text == "" else empty
+    return empty
+
+
+def _scalar(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    return None
+
+
+def _joined(items: list[Any], depth: int) -> str | None:
+    """Return the claims of a list, a line each."""
+    if not items:
+        return ""
+    lines = []
+    for item in items[:_MAX_ITEMS]:
+        line = _claim(item) if isinstance(item, dict) else None
+        if line is None:
+            line = _field_text(item, depth + 1)
+        if line:
+            lines.append(line.strip())
+    return "\n".join(lines) if lines else None
+
+
+def _claim(item: Mapping[str, Any]) -> str | None:
+    names = {_normal(key): value for key, value in item.items()}
+    return next((names[key] for key in CLAIM_KEYS if isinstance(names.get(key), str)), None)
+
+
+def _sentences(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield the texts that read as a sentence, at any key that may hold an answer."""
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        for key, given in value.items():
+            if _normal(key) not in _OTHER_KEYS:
+                yield from _sentences(given, depth + 1)
+    elif isinstance(value, list):
+        for item in value[:_MAX_ITEMS]:
+            yield from _sentences(item, depth + 1)
+    elif isinstance(value, str) and (
+        len(_WORD.findall(value)) >= _MIN_WORDS or len(_WIDE.findall(value)) >= _MIN_WIDE
+    ):
+        yield value
