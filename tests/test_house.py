@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.sources import ROOT, nodes, tree
+
 PACKAGES = ("ragmeter", "ragmeter_exporters")
 
 # A folder imports only folders on lower floors.
@@ -49,14 +50,9 @@ def modules() -> dict[str, Path]:
     return found
 
 
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
 def imports(module: str) -> Iterator[str]:
     """Modules of the product that a module imports: at the top, lazily and for types alike."""
-    for node in ast.walk(tree(modules()[module])):
+    for node in nodes(modules()[module]):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
             for alias in node.names:
@@ -153,7 +149,7 @@ def test_an_upward_import_in_any_form_is_seen(monkeypatch: pytest.MonkeyPatch) -
         "def lazy():\n    from ragmeter.kafka import topics\n"
     )
     monkeypatch.setitem(modules(), "ragmeter.core.fake", Path("fake.py"))
-    monkeypatch.setattr("tests.test_house.tree", lambda path: ast.parse(source))
+    monkeypatch.setattr("tests.test_house.nodes", lambda path: list(ast.walk(ast.parse(source))))
     assert list(imports("ragmeter.core.fake")) == ["ragmeter.cli.main", "ragmeter.kafka.topics"]
 
 
@@ -180,7 +176,7 @@ def test_loggers_are_named_by_their_module() -> None:
     calls = Counter(
         f"{module}: {ast.unparse(node)}"
         for module, path in modules().items()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("getLogger")
         if ast.unparse(node.args[0] if node.args else ast.Constant("")).startswith("'ragmeter")
     )
@@ -190,10 +186,11 @@ def test_loggers_are_named_by_their_module() -> None:
 MAX_POSITIONAL = 4  # arguments of a call; more go by keyword
 
 
+@cache
 def _scope(module: str) -> dict[str, tuple[str, str]]:
     """Names that a module defines or imports from the product: module and name of each."""
     names = {}
-    for node in ast.walk(tree(modules()[module])):
+    for node in nodes(modules()[module]):
         if isinstance(node, ast.ImportFrom) and node.module in modules():
             for alias in node.names:
                 names[alias.asname or alias.name] = (str(node.module), alias.name)
@@ -255,9 +252,18 @@ def class_parameters(module: str, node: ast.ClassDef) -> list[str] | None:
 
 def positional_calls(module: str) -> Iterator[tuple[ast.Call, list[str]]]:
     """Calls of the product's own with too many arguments by position, and the callee's names."""
+    many = [
+        node
+        for node in nodes(modules()[module])
+        if isinstance(node, ast.Call)
+        and len(node.args) > MAX_POSITIONAL
+        and not any(isinstance(one, ast.Starred) for one in node.args)
+    ]
+    if not many:
+        return
     scope = _scope(module)
     methods = {}
-    for owner in ast.walk(tree(modules()[module])):
+    for owner in nodes(modules()[module]):
         if isinstance(owner, ast.ClassDef):
             own = {
                 f"self.{method.name}": method
@@ -269,11 +275,7 @@ def positional_calls(module: str) -> Iterator[tuple[ast.Call, list[str]]]:
                     method = own.get(ast.unparse(call.func))
                     if method is not None:
                         methods[call] = method
-    for node in ast.walk(tree(modules()[module])):
-        if not isinstance(node, ast.Call) or len(node.args) <= MAX_POSITIONAL:
-            continue
-        if any(isinstance(one, ast.Starred) for one in node.args):
-            continue
+    for node in many:
         names = None
         if node in methods:
             names = function_parameters(methods[node], bound=True)
@@ -301,7 +303,7 @@ def test_no_call_unpacks_a_literal() -> None:
     calls = [
         f"{path.relative_to(ROOT)}:{one.lineno}"
         for path in modules().values()
-        for call in ast.walk(tree(path))
+        for call in nodes(path)
         if isinstance(call, ast.Call)
         for one in call.args
         if isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)

@@ -10,7 +10,8 @@ import pytest
 from ragmeter.core.score import NoScore, Score, ScoreState
 from ragmeter.reasons import Reason
 
-from tests.test_house import modules, tree
+from tests.sources import nodes
+from tests.test_house import modules
 
 # Words that stand for other things as well: outcomes of requests and attempts, reasons of dead
 # letters and of parts, metrics, tags, names of languages. As reasons they are seen by their place.
@@ -28,6 +29,8 @@ AMBIGUOUS = {
     Reason.TIMEOUT,
     Reason.TOO_LONG,
 }
+
+UNAMBIGUOUS = set(Reason) - AMBIGUOUS
 
 # Where a reason stands in the calls that give one.
 PLACES = {"make_unscored": 2, "make_not_applicable": 2, "NoScore": 0, "JudgeFailed": 0}
@@ -53,8 +56,8 @@ def given_by_place(call: ast.Call) -> Iterator[str]:
 def written_out(path: Path) -> list[str]:
     """The reasons that a module writes as plain strings."""
     found = []
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Constant) and node.value in set(Reason) - AMBIGUOUS:
+    for node in nodes(path):
+        if isinstance(node, ast.Constant) and node.value in UNAMBIGUOUS:
             found.append(f"line {node.lineno}: {node.value}")
         if isinstance(node, ast.Call):
             found += [f"line {node.lineno}: {text}" for text in given_by_place(node)]
@@ -74,7 +77,7 @@ def test_every_reason_is_given_somewhere() -> None:
     named = {
         node.attr
         for path in modules().values()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Reason"
     }
     by_status = {Reason.ERROR.name}  # `Trace.status` is the reason of a request that failed

@@ -16,9 +16,9 @@ import yaml
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.metrics.registry import metric_specs
 
+from tests.sources import ROOT, nodes, tree
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parents[1]
 PACKAGES = ("agent", "exporters")
 
 # Built from pieces: this file is searched too.
@@ -87,14 +87,9 @@ def python_files(*tops: str) -> list[Path]:
     ]
 
 
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"), str(path))
-
-
 def imports(path: Path) -> Iterator[str]:
     """Every module that a file imports, in full, wherever in the file."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -214,7 +209,7 @@ def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
         f"{path}:{node.lineno}: {name}"
         for path in python_files(part)
         if path.name not in HANDLERS
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in IMPURE_CALLS
     ]
     assert found == []
@@ -311,7 +306,7 @@ def test_every_test_file_tests() -> None:
         if path.name.startswith("test_")
         and not any(
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_"
-            for node in ast.walk(tree(path))
+            for node in nodes(path)
         )
     ]
     assert idle == []

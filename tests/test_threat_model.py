@@ -9,17 +9,16 @@ from pathlib import Path
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES
 
 from tests.server.ports import DOCUMENT_PATHS
+from tests.sources import ROOT, nodes
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 
 
 def names_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     return {
         node.name
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_"
     }
 
@@ -53,7 +52,7 @@ def test_nothing_follows_redirects() -> None:
         str(path.relative_to(ROOT))
         for part in ("agent", "exporters")
         for path in (ROOT / part).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.keyword) and node.arg in ("follow_redirects", "allow_redirects")
         if not (isinstance(node.value, ast.Constant) and node.value.value is False)
     ]

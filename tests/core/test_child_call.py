@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 import weakref
-from collections.abc import Iterator
 
 import pytest
 from ragmeter.core.child_call import ChildCallFailed, call_in_child
 from ragmeter.ingest.native import MAX_VALUES, BodyLimitExceeded, iterate_lines
 
+from tests.core.child_functions import count, end, fail_after, sleep
 from tests.waiting import PATIENCE
-
-
-def count(number: int) -> Iterator[int]:
-    print("this is no part of the answer")
-    yield from range(number)
-
-
-def fail_after(number: int) -> Iterator[int]:
-    yield from range(number)
-    raise ValueError("on purpose")
-
-
-def end(_: int) -> Iterator[int]:
-    yield 1
-    os._exit(0)
-
-
-def sleep(seconds: float) -> Iterator[int]:
-    time.sleep(seconds)
-    yield 1
 
 
 @pytest.mark.parametrize("number", [0, 1, 500, 1201])

@@ -14,7 +14,8 @@ from ragmeter.app.parts import PARTS
 from ragmeter.parts.collection import declared_families
 from ragmeter.parts.contract import Part
 
-ROOT = Path(__file__).parents[2]
+from tests.sources import ROOT, tree
+
 SOURCES = ("agent", "exporters")
 MOST_FILES = 3  # outside its folder that may name a part: the list, and two that cannot be generic
 LISTED = ROOT / "agent" / "ragmeter" / "app" / "parts.py"
@@ -30,7 +31,7 @@ def names(part: type[Part[Any]]) -> Iterator[str]:
     """How other code could name a part: its package, classes, families and paths."""
     yield part.package
     for path in folder(part).rglob("*.py"):
-        for node in ast.parse(path.read_text("utf-8")).body:
+        for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name
     for declared in declared_families(part):
@@ -72,7 +73,13 @@ def test_a_part_lies_in_a_folder_of_its_name(part: type[Part[Any]]) -> None:
 
 @each_part
 def test_few_files_outside_its_folder_name_a_part(part: type[Part[Any]]) -> None:
-    own, read = set(names(part)), set(attributes(part))
+    others = {
+        path: text for path, text in sources().items() if not path.is_relative_to(folder(part))
+    }
+    # nearly all of its names stand nowhere else, which is quickly seen in all files at once
+    everything = "\0".join(others.values())
+    own = {name for name in names(part) if name in everything}
+    read = {name for name in attributes(part) if name in everything}
     words = re.compile(
         "|".join(
             [
@@ -83,10 +90,8 @@ def test_few_files_outside_its_folder_name_a_part(part: type[Part[Any]]) -> None
     )
     users = [
         str(path.relative_to(ROOT))
-        for path, text in sources().items()
-        if not path.is_relative_to(folder(part))
-        and any(name in text for name in own | read)  # quick, and nearly all have none
-        and words.search(text)
+        for path, text in others.items()
+        if any(name in text for name in own | read) and words.search(text)
     ]
     assert str(LISTED.relative_to(ROOT)) in users
     assert len(users) <= MOST_FILES, users

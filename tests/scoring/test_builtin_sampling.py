@@ -125,12 +125,12 @@ def population(
 @pytest.mark.parametrize("scales", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> None:
     """The built-in estimate, the judge's, and the judge's with the help of the built-in scores,
-    over 24 hours of made-up traffic; with scales, while the built-in rate moves."""
+    over 12 hours of made-up traffic; with scales, while the built-in rate moves."""
     rng = random.Random(8)
     names = ("builtin", "umbrela", "umbrela+builtin")
     errors: dict[str, list[float]] = {name: [] for name in names}
     covered = dict.fromkeys(names, 0)
-    for _ in range(24):
+    for _ in range(12):
         half = scorer(sampling(builtin=0.2, judge=0.1), str(rng.random()))
         windows = Windows(specs=metric_specs())
         graded = whole = cheap_sum = cheap_weight = 0.0
@@ -163,4 +163,4 @@ def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> N
         bias = statistics.mean(errors[name])
         error = statistics.stdev(errors[name]) / len(errors[name]) ** 0.5
         assert abs(bias) < 3 * error, (name, bias, error)
-        assert covered[name] >= 20, (name, covered)
+        assert covered[name] >= 10, (name, covered)

@@ -38,7 +38,7 @@ def feed(w: Windows, stream: list[Event]) -> None:
 
 
 @given(st.integers(0, 10**6), st.sampled_from([20.0, 4000.0, 80_000.0]), st.data())
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 def test_order_batches_and_readings_change_no_byte(
     seed: int, span: float, data: st.DataObject
 ) -> None:
@@ -63,7 +63,7 @@ def test_order_batches_and_readings_change_no_byte(
     st.sampled_from([300.0, 4000.0, 300_000.0]),
     st.lists(st.integers(1, 79), min_size=1, max_size=6),
 )
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 def test_restarts_change_nothing(seed: int, span: float, stops: list[int]) -> None:
     stream = events(seed, 80, span)
     random.Random(seed).shuffle(chunk := stream[40:60])  # some come late and out of order
@@ -87,7 +87,7 @@ def test_restarts_change_nothing(seed: int, span: float, stops: list[int]) -> No
 
 
 @given(st.integers(0, 10**6), st.sampled_from([3000.0, 200_000.0]))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 def test_running_totals_do_not_drift(seed: int, span: float) -> None:
     """A window that has seen much and lost most equals one that was only told the rest."""
     stream = events(seed, 120, span)
