@@ -25,11 +25,12 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the locked dependencies and the `ragmeter` command
 
-$(STAMP): pyproject.toml uv.lock hatch_build.py agent/ragmeter/metrics/compiled.pyx
+$(STAMP): pyproject.toml uv.lock hatch_build.py agent/ragmeter/metrics/kernel.pyx
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragmeter needs Python 3.11 or newer: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --all-extras --no-install-project
+	[ -z "$$($(BIN)/python hatch_build.py)" ] || UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --inexact --only-group compiler
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 

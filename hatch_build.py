@@ -1,15 +1,19 @@
-"""Compile `agent/ragmeter/metrics/compiled.pyx` when the package is built or installed.
+"""Compile the text kernel, `ragmeter.metrics.kernel`, when the package is built or installed.
 
-Without a C++ compiler the package is built all the same, of Python alone: the built-in scorers then
-take 2.7 times as long and give the same numbers. `RAGMETER_COMPILE=required` makes that an error,
-for those who build what others install; `RAGMETER_COMPILE=no` builds without trying.
-An editable installation without the module loses the one of an earlier build.
+A C++ compiler is taken from the machine: the one that CXX names, else g++ or clang++. Where there
+is none, Zig's comes from a wheel (`ziglang`), which an isolated build installs by itself. The
+compiler needs `Python.h`, which Debian keeps in `python3-dev`.
+
+`python hatch_build.py` prints what to install before a build that is not isolated, if anything.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -17,16 +21,20 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MODULE = "ragmeter.metrics.compiled"
-# Without contraction a sum of products is the same on every processor, as it is in Python. What a
-# debugger needs, which Python's own flags ask for, is nine tenths of the file.
-FLAGS = ["-O2", "-g0", "-ffp-contract=off"]
+MODULE = "ragmeter.metrics.kernel"
+ZIG = "ziglang>=0.13"
+# Without contraction a sum of products is the same on every processor, as it is in Python.
+FLAGS = ["-std=c++17", "-O2", "-g0", "-fPIC", "-shared", "-ffp-contract=off"]
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
     """Adds the compiled module to a wheel, or to the source tree of an editable installation."""
 
     PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """Return what an isolated build installs besides `build-system.requires`."""
+        return [] if find_compiler() else [ZIG]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the module and name it to the builder.
@@ -35,27 +43,20 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
             version: "editable", or "standard" for a wheel.
             build_data: What the builder reads afterwards.
         """
-        wish = os.environ.get("RAGMETER_COMPILE", "")
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
-        target = Path("ragmeter", "metrics", f"compiled{suffix}")
-        beside = Path(self.root, "agent", target) if version == "editable" else None
-        if wish == "no":
-            _remove(beside)
-            return
+        target = Path("ragmeter", "metrics", f"kernel{suffix}")
         self._folder = tempfile.mkdtemp()
+        compiler = find_compiler()
+        if not compiler:
+            self.app.display_info("no C++ compiler here: compiling with the one of ziglang's wheel")
+            compiler = [sys.executable, "-m", "ziglang", "c++", "-mcpu=baseline"]
         try:
-            built = compile_module(Path(self.root), Path(self._folder))
-        except Exception as error:
+            built = compile_module(Path(self.root), Path(self._folder), compiler)
+        except BaseException:
             self.finalize(version, build_data, "")
-            if wish == "required":
-                raise
-            _remove(beside)
-            self.app.display_warning(
-                f"{MODULE} was not compiled ({type(error).__name__}: {error}); "
-                "the built-in scorers will take 2.7 times as long"
-            )
-            return
-        if beside is not None:
+            raise
+        if version == "editable":
+            beside = Path(self.root, "agent", target)
             fresh = Path(f"{beside}.new")
             shutil.copy(built, fresh)
             fresh.replace(beside)  # in place, running processes would crash
@@ -68,28 +69,49 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
         shutil.rmtree(getattr(self, "_folder", ""), ignore_errors=True)
 
 
-def _remove(module: Path | None) -> None:
-    """Remove a module of an older source, which would be imported still."""
-    if module is not None:
-        module.unlink(missing_ok=True)
+def find_compiler() -> list[str]:
+    """Return the command of a C++ compiler of this machine; nothing where there is none."""
+    named = os.environ.get("CXX")
+    if named:
+        return shlex.split(named)
+    return next(([name] for name in ("g++", "clang++") if shutil.which(name)), [])
 
 
-def compile_module(root: Path, folder: Path) -> Path:
+def compile_module(root: Path, folder: Path, compiler: list[str]) -> Path:
     """Compile the module into a folder and return the file."""
-    from Cython.Build import cythonize
-    from setuptools import Distribution, Extension
+    from Cython.Compiler.Main import compile
+    from Cython.Compiler.Options import CompilationOptions
 
-    source = root / "agent" / "ragmeter" / "metrics" / "compiled.pyx"
-    copy = folder / "compiled.pyx"  # nothing is written beside the source
-    shutil.copy(source, copy)
-    extension = Extension(MODULE, [str(copy)], language="c++", extra_compile_args=FLAGS)
-    modules = cythonize(  # type: ignore[no-untyped-call]
-        [extension], quiet=True, build_dir=str(folder), force=True
+    source = folder / "kernel.cpp"
+    options = CompilationOptions(  # type: ignore[no-untyped-call]
+        cplus=True, output_file=str(source), language_level=3
     )
-    command = Distribution({"name": "ragmeter", "ext_modules": modules}).get_command_obj(
-        "build_ext"
+    done = compile(  # type: ignore[no-untyped-call]
+        str(root / "agent" / "ragmeter" / "metrics" / "kernel.pyx"),
+        options,
+        full_module_name=MODULE,
     )
-    command.build_lib = command.build_temp = str(folder)
-    command.ensure_finalized()
-    command.run()
-    return Path(command.get_ext_fullpath(MODULE))
+    if done.num_errors:
+        raise RuntimeError(f"Cython cannot read {MODULE}")
+    paths = sysconfig.get_paths()
+    headers = dict.fromkeys((paths["include"], paths["platinclude"]))
+    if not any(Path(place, "Python.h").is_file() for place in headers):
+        raise RuntimeError(f"Python.h is not in {paths['include']}: Debian has it in python3-dev")
+    target = folder / "kernel.so"
+    command = [*compiler, *FLAGS, str(source), "-o", str(target)]
+    command += [f"-I{place}" for place in headers]
+    command += shlex.split(os.environ.get("ARCHFLAGS", ""))  # the processors of a macOS wheel
+    if sys.platform == "darwin":
+        command += ["-undefined", "dynamic_lookup"]
+    if sys.platform == "win32":
+        library = f"python{sys.version_info.major}{sys.version_info.minor}"
+        command += [f"-L{Path(sys.base_prefix, 'libs')}", f"-l{library}"]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    if finished.returncode:
+        by = shlex.join(compiler)
+        raise RuntimeError(f"{MODULE} was not compiled by {by}: {finished.stderr}")
+    return target
+
+
+if __name__ == "__main__":
+    print("" if find_compiler() else ZIG)

@@ -41,8 +41,7 @@ from ragmeter.metrics import (
     text_index,
 )
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
-from ragmeter.metrics.comparison import Comparison, CompiledComparison
-from ragmeter.metrics.kernel import compiled
+from ragmeter.metrics.comparison import Comparison
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
@@ -54,13 +53,12 @@ __all__ = ["main"]
 TRACES = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 IN_FLIGHT = 16
 CHUNK = 100  # traces between two looks at the machine's speed
-COMPARISON = Comparison if compiled is None else CompiledComparison
 STAGES: tuple[tuple[Any, str], ...] = (
     (text_index.PassageIndex, "read"),
     (builtin, "parse_answer"),
     (builtin, "compare_texts"),
-    (COMPARISON, "grade_passages"),
-    (COMPARISON, "extract_features"),
+    (Comparison, "grade_passages"),
+    (Comparison, "extract_features"),
     (grounding_features, "compare_record"),
     (grounding_features, "find_novel_numbers"),
     (grounding, "grounding_probability"),

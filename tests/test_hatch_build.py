@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -11,9 +10,21 @@ from typing import Any
 
 import pytest
 
-from hatch_build import CompileHook
+from hatch_build import ZIG, CompileHook, find_compiler
 
 ROOT = Path(__file__).parents[1]
+# A compiler that writes its arguments where the module should be: to compile takes 20 seconds.
+STUB = """
+import pathlib, sys
+pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text(" ".join(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> str:
+    program = tmp_path / "stub.py"
+    program.write_text(STUB)
+    return f"{sys.executable} {program}"
 
 
 def build(
@@ -29,7 +40,7 @@ def build(
 
 
 @pytest.mark.slow
-def test_source_distribution_has_what_a_wheel_needs(tmp_path: Path) -> None:
+def test_source_distribution_has_what_a_wheel_needs(tmp_path: Path, stub: str) -> None:
     assert build("sdist", ROOT, tmp_path).returncode == 0
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
@@ -38,42 +49,50 @@ def test_source_distribution_has_what_a_wheel_needs(tmp_path: Path) -> None:
     files = []
     for source in (ROOT, unpacked):
         target = tmp_path / source.name / "dist"
-        assert build("wheel", source, target, RAGMETER_COMPILE="no").returncode == 0
-        (wheel,) = target.glob("*-py3-none-any.whl")
+        assert build("wheel", source, target, CXX=stub).returncode == 0
+        (wheel,) = target.glob("*.whl")
+        assert not wheel.name.endswith("-none-any.whl")
         files.append(sorted(zipfile.ZipFile(wheel).namelist()))
     assert files[0] == files[1]
-    assert "ragmeter/metrics/compiled.pyx" in files[0]
-
-
-@pytest.mark.parametrize("wish", ["no", ""])  # "": the source is missing, so it cannot be compiled
-@pytest.mark.parametrize("version", ["editable", "standard"])
-def test_an_editable_installation_without_the_module_has_no_older_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wish: str, version: str
-) -> None:
-    monkeypatch.setenv("RAGMETER_COMPILE", wish)
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    module = tmp_path / "agent/ragmeter/metrics" / f"compiled{suffix}"
-    module.parent.mkdir(parents=True)
-    module.touch()
-    unused: Any = None
-    hook = CompileHook(str(tmp_path), {}, unused, unused, str(tmp_path), "wheel")
-    hook.initialize(version, {"force_include": {}})
-    assert module.exists() is (version == "standard")
+    assert "ragmeter/metrics/kernel.pyx" in files[0]
+    assert any(name.startswith("ragmeter/metrics/kernel.cpython") for name in files[0])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wish", ["", "required"])
-def test_compiler_that_fails(tmp_path: Path, wish: str) -> None:
+def test_without_a_compiler_one_comes_from_a_wheel(tmp_path: Path) -> None:
+    """Said in one line; `ziglang` itself is what a stub stands for here."""
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__main__.py").write_text(STUB)
+    settings = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path), "CXX": ""}
+    done = build("wheel", ROOT, tmp_path, **settings)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "ziglang" in line]
+    assert said == ["no C++ compiler here: compiling with the one of ziglang's wheel"]
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (module,) = [name for name in archive.namelist() if "/kernel.cpython" in name]
+        assert archive.read(module).startswith(b"c++ -mcpu=baseline -std=c++17")
+
+
+def test_an_isolated_build_asks_for_a_compiler_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused: Any = None
+    hook = CompileHook(str(tmp_path), {}, unused, unused, str(tmp_path), "wheel")
+    monkeypatch.setenv("CXX", "some-compiler -m64")
+    assert find_compiler() == ["some-compiler", "-m64"]
+    assert hook.dependencies() == []
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hook.dependencies() == [ZIG]
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_ends_the_build(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    settings = {"CC": "false", "CXX": "false", "TMPDIR": str(temporary)}
-    done = build("wheel", ROOT, tmp_path, RAGMETER_COMPILE=wish, **settings)
-    wheels = [wheel.name for wheel in tmp_path.glob("*.whl")]
-    if wish:
-        assert done.returncode != 0
-        assert wheels == []
-    else:
-        assert done.returncode == 0
-        assert "was not compiled" in done.stdout + done.stderr
-        assert wheels == ["ragmeter-0.1.0-py3-none-any.whl"]
+    done = build("wheel", ROOT, tmp_path, CXX="false", TMPDIR=str(temporary))
+    assert done.returncode != 0
+    assert "ragmeter.metrics.kernel was not compiled by false" in done.stderr
+    assert not list(tmp_path.glob("*.whl"))
     assert not list(temporary.iterdir())

@@ -15,11 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from ragmeter.metrics.abstention import abstains
-from ragmeter.metrics.answer_text import parse_answer
-from ragmeter.metrics.citation_support import measure_support
-from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.stems import content_stems
-from ragmeter.metrics.text_index import PassageIndex, find_positions
+from ragmeter.metrics.answer_text import AnswerText, parse_answer
+from ragmeter.metrics.comparison import compare_texts
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.metrics.words import tokenize
 
 from training.devdata import (
@@ -127,6 +125,14 @@ def grounding(folder: Path) -> str:
     )
 
 
+def measure_statement(statement: str, texts: list[str]) -> list[float]:
+    """The support of each sentence of a statement by all texts together."""
+    pages, answer = PassageIndex.read(texts), parse_answer(statement)
+    compared = compare_texts(pages, answer, QueryText.read(None))
+    every = list(range(len(texts)))
+    return [compared.measure_support(claim, every)[1] for claim in answer.claims]
+
+
 def ndcg(score: Floats, grade: Floats, k: int = 10) -> float:
     def gain(order: npt.NDArray[np.intp]) -> float:
         top = grade[order][:k]
@@ -139,10 +145,8 @@ def relevance(folder: Path) -> str:
     scores, truth, search = [], [], []
     ours, engine = [], []
     for row in rows(folder, "relevance_noveleval"):
-        found = grade_passages(
-            PassageIndex.read([p["text"] for p in row["passages"]]),
-            content_stems(tokenize(row["query"])),
-        )
+        pages = PassageIndex.read([p["text"] for p in row["passages"]])
+        found = compare_texts(pages, AnswerText(), QueryText.read(row["query"])).grade_passages()
         s = np.array([g or 0.0 for g in found], float)
         t = np.array([row["labels"]["relevance"][p["id"]] for p in row["passages"]], float)
         rank = np.array([-p["rank"] for p in row["passages"]], float)
@@ -228,11 +232,9 @@ def citations(folder: Path) -> str:
                 continue
             if label is None:
                 continue
-            pages = PassageIndex.read([texts[i] for i in citation["passage_ids"]])
-            claims = parse_answer(citation["statement"]).claims
-            places = find_positions(pages, claims)
-            every = range(len(pages.starts))
-            values = [measure_support(claim, pages, places, every)[1] for claim in claims]
+            values = measure_statement(
+                citation["statement"], [texts[i] for i in citation["passage_ids"]]
+            )
             score.append(sum(values) / len(values) if values else 0.0)
             full.append(label == "full")
     s, t = np.array(score), np.array(full)

@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ragmeter.metrics.answer_text import parse_answer
-from ragmeter.metrics.citation_support import measure_support
-from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions
+from ragmeter.metrics.answer_text import AnswerText
+from ragmeter.metrics.comparison import compare_texts
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 from ragmeter.scorers.mini.model import (
     BUNDLED_FOLDER,
     MANIFEST_NAME,
@@ -36,6 +35,7 @@ from ragmeter.scorers.mini.model import (
     load_model,
 )
 
+from training.agreement import measure_statement
 from training.devdata import Floats, auroc, fold_of, rows
 from training.fit import calibration_error, read_windows
 from training.fit_grounding import FOLDS
@@ -57,10 +57,11 @@ class Pairs:
     def add_query(
         self, model: TokenModel, query: str, texts: Sequence[str], true: Sequence[bool]
     ) -> None:
-        words = QueryText.read(query).words
-        if not words:
+        asked = QueryText.read(query)
+        if not asked.words:
             return
-        grades = grade_passages(PassageIndex.read(texts), words)
+        pages = PassageIndex.read(texts)
+        grades = compare_texts(pages, AnswerText(), asked).grade_passages()
         for text, grade, label in zip(texts, grades, true, strict=True):
             if grade is not None:
                 self.lexical.append(grade)
@@ -80,9 +81,7 @@ def read_citations(model: TokenModel, data: Path, *, question: bool) -> Pairs:
             if not citation.get("evidence_has_text") or not ids or label is None:
                 continue
             cited = [texts[i] for i in ids]
-            pages, claims = PassageIndex.read(cited), parse_answer(citation["statement"]).claims
-            places, every = find_positions(pages, claims), range(len(pages.starts))
-            values = [measure_support(claim, pages, places, every)[1] for claim in claims]
+            values = measure_statement(citation["statement"], cited)
             out.lexical.append(sum(values) / len(values) if values else 0.0)
             query = row["query"] if question else ""
             reading = read_windows(model, query, cited, citation["statement"])

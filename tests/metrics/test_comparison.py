@@ -1,4 +1,4 @@
-"""The compiled comparison of texts against the same in Python: every number, to the last bit."""
+"""The comparison of texts by the native kernel: the same numbers whatever its lexicon has seen."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.metrics import answer_text, comparison, kernel, sentences, stems
+from ragmeter.metrics import comparison, kernel, stems
 from ragmeter.metrics.answer_text import parse_answer
-from ragmeter.metrics.comparison import (
-    Comparison,
-    CompiledComparison,
-    compare_texts,
-    make_lexicon,
-)
-from ragmeter.metrics.grounding import _load_model
+from ragmeter.metrics.comparison import Comparison, compare_texts, make_lexicon
 from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
-
-from tests.real import unavailable
 
 ROOT = Path(__file__).parents[2]
 Texts = tuple[list[str], str, str]
@@ -35,12 +27,6 @@ VOCABULARY = """
     opened parking Parking wifi WiFi garden Anna Émile 用VPN连接14天 ٣ may probably half dozen of
 """
 WORDS = VOCABULARY.split()
-
-
-@pytest.fixture(autouse=True)
-def _needs_the_module() -> None:
-    if kernel.compiled is None:
-        unavailable("compiled.pyx is not compiled: no C++ compiler when this was installed")
 
 
 def real_texts() -> Iterator[Texts]:
@@ -82,73 +68,27 @@ def invented_texts(seed: int) -> Iterator[Texts]:
         yield passages, rng.choice((". ", "\n- ", "\n2. ")).join(sentences), words(10)
 
 
-def compare_both(texts: Texts, lexicon: kernel.compiled.Lexicon) -> None:
+def compared(texts: Texts, lexicon: kernel.Lexicon) -> list[object]:
     passages, answer_text, query_text = texts
     answer, query = parse_answer(answer_text), QueryText.read(query_text)
     every = list(range(len(passages)))
-    results = []
-    for compiled in (False, True):
-        pages = PassageIndex.read(passages, PassageText)
-        texts_of: Comparison | CompiledComparison = (
-            CompiledComparison(lexicon, pages, answer, query)
-            if compiled
-            else Comparison(pages, answer, query)
-        )
-        results.append(
-            (
-                texts_of.grade_passages() if passages and query.words else None,
-                texts_of.extract_features() if answer.claims else None,
-                [texts_of.measure_support(claim, every) for claim in answer.claims],
-                [texts_of.measure_support(claim, every[::2]) for claim in answer.claims],
-                [passage.has_text for passage in pages.passages],
-                texts_of.has_content,
-            )
-        )
-    assert results[0] == results[1], texts
-
-
-def test_real_traces_give_the_same_numbers() -> None:
-    lexicon = make_lexicon()
-    count = 0
-    for texts in real_texts():
-        compare_both(texts, lexicon)
-        count += 1
-    assert count > 300
+    pages = PassageIndex.read(passages, PassageText)
+    found = Comparison(lexicon, pages, answer, query)
+    return [
+        found.grade_passages() if passages and query.words else None,
+        found.extract_features() if answer.claims else None,
+        [found.measure_support(claim, every) for claim in answer.claims],
+        [found.measure_support(claim, every[::2]) for claim in answer.claims],
+        [passage.has_text for passage in pages.passages],
+        found.has_content,
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_invented_texts_give_the_same_numbers(seed: int) -> None:
-    # the lexicon is so small that it begins anew all the time
-    lexicon = make_lexicon(limit=60)
+def test_a_lexicon_that_begins_anew_gives_the_same_numbers(seed: int) -> None:
+    small, large = make_lexicon(limit=60), make_lexicon()
     for texts, _ in zip(invented_texts(seed), range(300), strict=False):
-        compare_both(texts, lexicon)
-
-
-def test_model_gives_the_same_log_odds(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = []
-    for texts, _ in zip(invented_texts(9), range(200), strict=False):
-        answer = parse_answer(texts[1])
-        if answer.claims:
-            pages = PassageIndex.read(texts[0], PassageText)
-            features = Comparison(pages, answer, QueryText.read(texts[2])).extract_features()
-            rows.append((features.values, features.sentences))
-    extremes = [[sign * 1e6] * len(rows[0][0]) for sign in (-1, 1)]
-    rows += [(values, [[x] * 12 for x in (-1e6, 0.0, 1e6)]) for values in extremes]
-    compiled, *_ = _load_model.__wrapped__()
-    monkeypatch.setattr("ragmeter.metrics.grounding.compiled", None)
-    python, *_ = _load_model.__wrapped__()
-    assert type(compiled) is not type(python)
-    assert [compiled.raw(*row) for row in rows] == [python.raw(*row) for row in rows]
-
-
-def test_sentences_and_names_are_the_same() -> None:
-    rng = random.Random(5)
-    signs = "aA1.!?。！？\n \t\"'”’)]】[【xDr Mr. e.g U.S é_Ⅷ\x85\0"
-    invented = ("".join(rng.choices(signs, k=rng.randrange(40))) for _ in range(20_000))
-    real = (one for passages, answer, _ in real_texts() for one in (answer, *passages))
-    for one in (*real, *invented):
-        assert sentences.find_sentence_spans(one) == sentences._find_sentence_spans(one), one
-        assert answer_text.find_names(one) == answer_text._find_names(one), one
+        assert compared(texts, small) == compared(texts, large), texts
 
 
 def test_threads_do_not_mix_their_words() -> None:
@@ -181,8 +121,8 @@ def test_a_comparison_is_asked_before_the_next_one_is_made() -> None:
         parse_answer("A pump."),
         QueryText.read(""),
     )
-    first = CompiledComparison(lexicon, pages, answer, query)
-    CompiledComparison(lexicon, pages, answer, query)
+    first = Comparison(lexicon, pages, answer, query)
+    Comparison(lexicon, pages, answer, query)
     with pytest.raises(RuntimeError, match="another trace"):
         first.extract_features()
 
@@ -212,57 +152,57 @@ def test_an_interrupted_reading_leaves_the_lexicon_whole(monkeypatch: pytest.Mon
     for name in ("content_stem", "_describe_stem"):
         monkeypatch.setattr(comparison, name, signal.wrap(getattr(comparison, name)))
     monkeypatch.setattr(comparison, "idf", Rarities())
-    lexicon = make_lexicon(limit=60)
+    lexicon, other = make_lexicon(limit=60), make_lexicon()
     interrupted = 0
     for at, (texts, _) in enumerate(zip(invented_texts(3), range(400), strict=False)):
         signal.left = 1 + 3 * at % 250
         try:
-            compare_both(texts, lexicon)
+            compared(texts, lexicon)
         except KeyboardInterrupt:
             interrupted += 1
         signal.left = -1
-        compare_both(texts, lexicon)
+        assert compared(texts, lexicon) == compared(texts, other)
     assert interrupted > 200
 
 
 def test_a_comparison_that_fails_ends_the_one_before() -> None:
     lexicon = make_lexicon()
     passages = [lexicon.read_passage("a pump", False)]
-    first = kernel.compiled.Comparison(lexicon, passages, "A pump.", [(0, 7)], [], False)
+    first = kernel.Comparison(lexicon, passages, "A pump.", [(0, 7)], [], False)
     with pytest.raises(TypeError):
-        kernel.compiled.Comparison(lexicon, passages, "A valve", [(0, 7), None], [], False)  # type: ignore[list-item]
+        kernel.Comparison(lexicon, passages, "A valve", [(0, 7), None], [], False)  # type: ignore[list-item]
     with pytest.raises(RuntimeError, match="another trace"):
         first.measure_support(0, [0], 0.2, 0.65, 0.6)
 
 
 def test_what_is_out_of_range_is_an_error() -> None:
     """The module has no checks of its own: an index beyond would read foreign memory."""
-    compiled, lexicon, other = kernel.compiled, make_lexicon(), make_lexicon()
+    lexicon, other = make_lexicon(), make_lexicon()
     passages = [lexicon.read_passage("a pump", False)]
 
-    def compare(spans: list[tuple[int, int]], query: list[str]) -> kernel.compiled.Comparison:
-        return compiled.Comparison(lexicon, passages, "A pump.", spans, query, False)
+    def compare(spans: list[tuple[int, int]], query: list[str]) -> kernel.Comparison:
+        return kernel.Comparison(lexicon, passages, "A pump.", spans, query, False)
 
     for spans in ([(-1, 3)], [(5, 3)], [(9, 12)]):
         with pytest.raises(IndexError):
             compare(spans, [])
     with pytest.raises(ValueError, match="empty stem"):
         compare([], [""])
-    for ids in (compiled.PassageIds(), other.read_passage("a pump", False)):
+    for ids in (kernel.PassageIds(), other.read_passage("a pump", False)):
         with pytest.raises(RuntimeError, match="begun anew"):
-            compiled.Comparison(lexicon, [ids], "", [], [], False)
+            kernel.Comparison(lexicon, [ids], "", [], [], False)
     texts = compare([(0, 7)], ["pump"])
     assert texts.find_worst_sentence() == (-1, 0.0, None)  # before there are features
     for sentence, passage in ((1, 0), (0, 1), (0, -1)):
         with pytest.raises(IndexError):
             texts.measure_support(sentence, [passage], 0.2, 0.65, 0.6)
-    line = compiled.PiecewiseLine([0.0], [1.0], [1.0], 0.0)
+    line = kernel.PiecewiseLine([0.0], [1.0], [1.0], 0.0)
     with pytest.raises(ValueError, match="limits"):
-        compiled.PiecewiseLine([0.0], [1.0], [1.0, 2.0], 0.0)
+        kernel.PiecewiseLine([0.0], [1.0], [1.0, 2.0], 0.0)
     with pytest.raises(ValueError, match="values"):
-        compiled.GroundingModel(line, line, 0.5, []).raw([], [])
+        kernel.GroundingModel(line, line, 0.5, []).raw([], [])
     with pytest.raises(ValueError, match="feature"):
-        compiled.GroundingModel(line, line, 0.5, [(0, 0.0, [(1, 0.0, 0.0, 0.0)], [])])
-    for kind in (compiled.Comparison, compiled.Lexicon):
+        kernel.GroundingModel(line, line, 0.5, [(0, 0.0, [(1, 0.0, 0.0, 0.0)], [])])
+    for kind in (kernel.Comparison, kernel.Lexicon):
         with pytest.raises(TypeError):
             kind.__new__(kind)

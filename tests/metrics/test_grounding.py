@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from ragmeter.metrics import grounding
 from ragmeter.metrics.answer_text import parse_answer
+from ragmeter.metrics.comparison import compare_texts
 from ragmeter.metrics.grounding_features import (
     ANSWER_FEATURES,
     CONTRADICTIONS,
-    AnswerFeatures,
-    extract_features,
 )
-from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 
 from tests.metrics.help import outcome, score_of, trace
 
@@ -25,9 +24,7 @@ def reading(passage: str, answer: str, query: str = "") -> dict[str, float]:
     pages = PassageIndex.read([passage])
     text = parse_answer(answer)
     asked = QueryText.read(query)
-    got: AnswerFeatures = extract_features(
-        pages, text, find_positions(pages, text.claims, asked.stems), asked
-    )
+    got = compare_texts(pages, text, asked).extract_features()
     return dict(zip(ANSWER_FEATURES, got.values, strict=True))
 
 

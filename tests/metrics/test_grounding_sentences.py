@@ -5,9 +5,9 @@ import math
 import pytest
 from ragmeter.metrics import grounding
 from ragmeter.metrics.answer_text import parse_answer
-from ragmeter.metrics.coverage import measure_coverage
-from ragmeter.metrics.grounding_features import SENTENCE_FEATURES, sentence_features
-from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions
+from ragmeter.metrics.comparison import compare_texts
+from ragmeter.metrics.grounding_features import SENTENCE_FEATURES
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 
 from tests.metrics.help import score_of
 
@@ -19,10 +19,7 @@ PASSAGE = (
 
 def rows(answer: str, passage: str = PASSAGE, query: str = "") -> list[dict[str, float]]:
     pages, text, asked = PassageIndex.read([passage]), parse_answer(answer), QueryText.read(query)
-    places = find_positions(pages, text.claims, asked.stems)
-    found = measure_coverage(text.claims, places, pages.stream, asked.stems)
-    numbers = {word for word in text.content if word[0].isdigit() or word == "sixteen"}
-    got = sentence_features(pages, text, places, asked.stems, found, numbers)
+    got = compare_texts(pages, text, asked).extract_features().sentences
     return [dict(zip(SENTENCE_FEATURES, row, strict=True)) for row in got]
 
 

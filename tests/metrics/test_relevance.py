@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.metrics.relevance import grade_passages
-from ragmeter.metrics.stems import content_stems
-from ragmeter.metrics.text_index import PassageIndex
-from ragmeter.metrics.words import tokenize
+from ragmeter.metrics.answer_text import AnswerText
+from ragmeter.metrics.comparison import compare_texts
+from ragmeter.metrics.text_index import PassageIndex, QueryText
 
 from tests.metrics.help import KB, outcome, score_of
 
 
 def graded(query: str, *texts: str) -> list[float | None]:
-    return grade_passages(PassageIndex.read(texts), content_stems(tokenize(query)))
+    pages = PassageIndex.read(texts)
+    return compare_texts(pages, AnswerText(), QueryText.read(query)).grade_passages()
 
 
 def test_a_passage_with_the_whole_query_beats_a_part_beats_nothing() -> None:

@@ -74,7 +74,7 @@ def copy_without(part: type[Part[Any]], copy: Path) -> None:
         compiled = ROOT / folder.relative_to(copy) / "__pycache__"
         if compiled.is_dir():
             shutil.copytree(compiled, folder / "__pycache__")
-    for compiled in (ROOT / "agent" / "ragmeter" / "metrics").glob("compiled.*.so"):
+    for compiled in (ROOT / "agent" / "ragmeter" / "metrics").glob("kernel.*.so"):
         shutil.copy2(compiled, copy / "agent" / "ragmeter" / "metrics")
     lines = (copy / LISTED).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if part.package not in line and part.__name__ not in line]

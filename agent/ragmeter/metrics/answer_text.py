@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import compress, repeat
+from itertools import repeat
 
+from ragmeter.metrics import kernel
 from ragmeter.metrics.english import NEGATIONS
-from ragmeter.metrics.kernel import compiled
 from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.numbers import compile_pattern, extract_numbers
 from ragmeter.metrics.plain_text import PlainText, plain_text
@@ -17,7 +17,6 @@ from ragmeter.metrics.stems import content_stems, idf
 from ragmeter.metrics.words import WordCutter, tokenize
 
 _DIGIT = compile_pattern("[DIGIT]")
-_NAME = compile_pattern(r"[A-Z](?<![WORD'’].)[WORD]+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
 # A number or letter of a list, after other signs as in "- [ ] 2." and "> 3)".
 _ITEM = re.compile(
@@ -84,7 +83,6 @@ _PREAMBLE = re.compile(
     r"|(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s+",
     re.IGNORECASE,
 )
-NEGATION_SCOPE = 6  # words that a negation may deny, stop words included
 NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
 MAX_ANSWER = 20_000  # characters
 _MAX_NUMBERS = 300  # of an answer: some are searched for in all passages
@@ -181,23 +179,6 @@ class AnswerText:
         if self._content is None:
             self._content = frozenset().union(*[claim.content for claim in self.claims])
         return self._content
-
-    @property
-    def denied(self) -> list[tuple[frozenset[str], frozenset[str]]]:
-        """The content stems near each negation, and those right after it."""
-        words = self.words
-        if NEGATIONS.isdisjoint(words):
-            return []
-        return [
-            (
-                frozenset(
-                    content_stems(words[max(0, at - NEGATION_SCOPE) : at + 1 + NEGATION_SCOPE])
-                )
-                - NEGATION_STEMS,
-                frozenset(content_stems(words[at + 1 : at + 4])),
-            )
-            for at in compress(range(len(words)), map(NEGATIONS.__contains__, words))
-        ]
 
 
 def find_bibliography(text: str) -> int:
@@ -323,15 +304,7 @@ def parse_answer(text: str, passages: Sequence[str] = (), query: str = "") -> An
     out.bare = text
     if _DIGIT[text.isascii()].search(text):
         out.numbers = extract_numbers(text.lower())[:_MAX_NUMBERS]
-    names = [name for at, name in find_names(text) if at not in firsts]
+    names = [name for at, name in kernel.find_names(text) if at not in firsts]
     if names:
         out.names = content_stems(tokenize(" ".join(names)))
     return out
-
-
-def _find_names(text: str) -> list[tuple[int, str]]:
-    """Return the capitalised words of a text and where they begin."""
-    return [(match.start(), match.group()) for match in _NAME[text.isascii()].finditer(text)]
-
-
-find_names = _find_names if compiled is None else compiled.find_names

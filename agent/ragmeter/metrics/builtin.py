@@ -25,7 +25,7 @@ from ragmeter.metrics import (
 from ragmeter.metrics.answer_text import AnswerText, parse_answer
 from ragmeter.metrics.citations import Citations, resolve_citations
 from ragmeter.metrics.cited_statements import missing_citation_reason
-from ragmeter.metrics.comparison import Comparison, CompiledComparison, compare_texts
+from ragmeter.metrics.comparison import Comparison, compare_texts
 from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.language import (
     NOT_MEASURED,
@@ -126,9 +126,7 @@ def _score_quality(
     ]
 
 
-def _relevance(
-    trace: Trace, pages: PassageIndex, query: QueryText, texts: Comparison | CompiledComparison
-) -> Score:
+def _relevance(trace: Trace, pages: PassageIndex, query: QueryText, texts: Comparison) -> Score:
     name = "relevance"
     reason = relevance.find_relevance_reason(trace, pages, query)
     if reason is not None:
@@ -158,7 +156,7 @@ def _grounding(
     language: str,
     pages: PassageIndex,
     answer: AnswerText,
-    texts: Comparison | CompiledComparison,
+    texts: Comparison,
 ) -> Score:
     name = "grounding"
     reason = find_answer_reason(trace, answered)
@@ -187,7 +185,7 @@ def _citations(
     language: str,
     pages: PassageIndex,
     answer: AnswerText,
-    texts: Comparison | CompiledComparison,
+    texts: Comparison,
 ) -> list[Score]:
     reason = missing_citation_reason(trace, answered, cited)
     if reason is None and trace.passages:

@@ -6,13 +6,12 @@ citation that resolves to no passage counts against the answer, and an undefined
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ragmeter.metrics.answer_text import AnswerSentence
 from ragmeter.metrics.citations import Citations
 from ragmeter.metrics.cited_statements import attach_citations
-from ragmeter.metrics.coverage import HALF_COVERED
 from ragmeter.metrics.text_index import PassageIndex
 
 _MAX_CITED = 50  # passages that one statement is compared with
@@ -42,67 +41,6 @@ class CitationSupport:
             return None
         both = self.precision + self.recall
         return 2 * self.precision * self.recall / both if both else 0.0
-
-
-def measure_support(
-    claim: AnswerSentence,
-    pages: PassageIndex,
-    positions: Mapping[str, list[int]],
-    passages: Sequence[int],
-) -> tuple[dict[int, float], float]:
-    """Measure how far passages hold a claim's content words, weighted by idf.
-
-    The overlap is the mean of the share found anywhere in a passage and the share found in one
-    stretch of it, mapped linearly from [`LOW`, `LOW` + `SPAN`] to 0..1.
-
-    Returns:
-        The support by passage and the support by all together, each 0..1.
-    """
-    content = claim.content
-    mass = sum(content.values())
-    if not mass:
-        return dict.fromkeys(passages, 1.0), 1.0
-    owner = pages.owner
-    held = dict.fromkeys(passages, 0.0)
-    stretches: dict[int, dict[int, float]] = {passage: {} for passage in passages}
-    missing = dict.fromkeys(passages, False)
-    anywhere = 0.0
-    missing_anywhere = False
-    for word, rarity in content.items():
-        inside: set[int] = set()
-        last = -1
-        for p in positions.get(word, ()):
-            passage = owner[p]
-            if passage not in held:
-                continue
-            if passage not in inside:
-                inside.add(passage)
-                held[passage] += rarity
-                last = -1
-            bucket = p // HALF_COVERED
-            if bucket != last:
-                near = stretches[passage]
-                near[bucket] = near.get(bucket, 0.0) + rarity
-                last = bucket
-        if inside:
-            anywhere += rarity
-        if word[0].isdigit() and len(inside) < len(held):
-            missing_anywhere = missing_anywhere or not inside
-            for passage in held.keys() - inside:
-                missing[passage] = True
-    best = {
-        # two halves make a stretch; a word in both counts twice, hence the bound
-        passage: min(mass, max((v + near.get(b + 1, 0.0) for b, v in near.items()), default=0.0))
-        for passage, near in stretches.items()
-    }
-
-    def grade(overlap: float, lacks_number: bool) -> float:
-        value = min(1.0, max(0.0, (overlap / mass - LOW) / SPAN))
-        return value * MISSING_NUMBER if lacks_number else value
-
-    single = {p: grade((held[p] + best[p]) / 2, missing[p]) for p in passages}
-    together = grade((anywhere + max(best.values(), default=0.0)) / 2, missing_anywhere)
-    return single, max(together, *single.values()) if single else 0.0
 
 
 def score_support(

@@ -1,67 +1,26 @@
 """Compare the texts of one trace: its passages, its query and the sentences of its answer.
 
-`Comparison` does it in Python, `CompiledComparison` over integer ids in compiled code, some ten
-times as fast and with the same numbers to the last bit. A wheel brings the compiled module; where
-it is missing, as in an installation from source without a compiler, Python does the work.
+The native kernel does it over integer ids.
 """
 
 from __future__ import annotations
 
-from ragmeter.metrics import citation_support, grounding_features, relevance
+from ragmeter.metrics import citation_support, grounding_features, kernel, relevance
 from ragmeter.metrics.answer_text import NEGATION_STEMS, AnswerSentence, AnswerText
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.grounding_features import AnswerFeatures, WorstSentence
-from ragmeter.metrics.kernel import compiled
 from ragmeter.metrics.stems import content_stem, idf
-from ragmeter.metrics.text_index import RECORD_DENIALS, PassageIndex, QueryText, limit_positions
+from ragmeter.metrics.text_index import RECORD_DENIALS, PassageIndex, QueryText
 from ragmeter.metrics.words import tokenize
 
-__all__ = ["Comparison", "CompiledComparison", "compare_texts"]
+__all__ = ["Comparison", "compare_texts"]
 
 
 _MAX_LEXICON = 150_000  # words and stems, some 35 MB; beyond it, a thread's lexicon begins anew
 
 
 class Comparison:
-    """The comparison in Python.
-
-    Args:
-        pages: The passages.
-        answer: The answer, which may have no sentence.
-        query: The query, which may have no word.
-    """
-
-    def __init__(self, pages: PassageIndex, answer: AnswerText, query: QueryText) -> None:
-        self._pages = pages
-        self._answer = answer
-        self._query = query
-        self._all_positions = pages.locate(answer.content.union(query.stems))
-        self._positions = limit_positions(self._all_positions)
-
-    @property
-    def has_content(self) -> bool:
-        """Whether a sentence of the answer has a content stem."""
-        return any(claim.stems for claim in self._answer.claims)
-
-    def grade_passages(self) -> list[float | None]:
-        """Grade each passage from 0 to 3; None if it has no text. The query needs a word."""
-        return relevance.grade_passages(self._pages, self._query.words, self._all_positions)
-
-    def extract_features(self) -> AnswerFeatures:
-        """Compute the features of the answer, which needs a sentence."""
-        return grounding_features.extract_features(
-            self._pages, self._answer, self._positions, self._query
-        )
-
-    def measure_support(
-        self, claim: AnswerSentence, passages: list[int]
-    ) -> tuple[dict[int, float], float]:
-        """Measure how far passages hold a sentence of the answer, each and all together."""
-        return citation_support.measure_support(claim, self._pages, self._positions, passages)
-
-
-class CompiledComparison:
-    """The same by the compiled module.
+    """The comparison of one trace.
 
     Args:
         lexicon: Where words have their numbers. One thread uses it, for one trace at a time: what
@@ -72,7 +31,7 @@ class CompiledComparison:
     """
 
     def __init__(
-        self, lexicon: compiled.Lexicon, pages: PassageIndex, answer: AnswerText, query: QueryText
+        self, lexicon: kernel.Lexicon, pages: PassageIndex, answer: AnswerText, query: QueryText
     ) -> None:
         self._pages = pages
         self._answer = answer
@@ -83,12 +42,11 @@ class CompiledComparison:
             read = passage.ids
             if read is None or not lexicon.is_current(read):
                 read = lexicon.read_passage(passage.text, passage.structured)
-                passage.use_ids(read)
+                passage.ids = read
             ids.append(read)
-        self._texts = compiled.Comparison(
+        self._texts = kernel.Comparison(
             lexicon, ids, answer.bare, answer.spans, query.words, pages.structured
         )
-        pages.use_vocabulary(self._texts)
 
     @property
     def has_content(self) -> bool:
@@ -108,7 +66,9 @@ class CompiledComparison:
     def extract_features(self) -> AnswerFeatures:
         """Compute the features of the answer, which needs a sentence."""
         answer = self._answer
-        numbers = grounding_features.find_novel_numbers(self._pages, answer, self._query)
+        numbers = grounding_features.find_novel_numbers(
+            self._pages, answer, self._query, self._texts
+        )
         record = grounding_features.compare_record(self._pages, answer)
         values, sentences, contradictions, names = self._texts.extract_features(
             answer.names,
@@ -141,9 +101,9 @@ class CompiledComparison:
         )
 
 
-def make_lexicon(limit: int = _MAX_LEXICON) -> compiled.Lexicon:
-    """Make an empty lexicon of the compiled module, for so many words and stems."""
-    return compiled.Lexicon(
+def make_lexicon(limit: int = _MAX_LEXICON) -> kernel.Lexicon:
+    """Make an empty lexicon of the kernel, for so many words and stems."""
+    return kernel.Lexicon(
         tokenize,
         content_stem,
         idf,
@@ -158,7 +118,7 @@ def make_lexicon(limit: int = _MAX_LEXICON) -> compiled.Lexicon:
 
 
 def _describe_stem(stem: str) -> int:
-    """Return the flags of a stem, the sum of `StemFlag`s of the compiled module."""
+    """Return the flags of a stem, the sum of `StemFlag`s of the kernel."""
     kinds = (
         stem[0] <= "9",
         stem in grounding_features.COUNTS,
@@ -173,10 +133,6 @@ def _describe_stem(stem: str) -> int:
     return sum(1 << place for place, holds in enumerate(kinds) if holds)
 
 
-def compare_texts(
-    pages: PassageIndex, answer: AnswerText, query: QueryText
-) -> Comparison | CompiledComparison:
-    """Compare the texts of a trace by the compiled module, or without it in Python."""
-    if compiled is None:
-        return Comparison(pages, answer, query)
-    return CompiledComparison(compiled.thread_lexicon(make_lexicon), pages, answer, query)
+def compare_texts(pages: PassageIndex, answer: AnswerText, query: QueryText) -> Comparison:
+    """Compare the texts of a trace by the lexicon of this thread."""
+    return Comparison(kernel.thread_lexicon(make_lexicon), pages, answer, query)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from operator import gt, mul
+from operator import mul
 from typing import Any
 
+from ragmeter.metrics import kernel
 from ragmeter.metrics.answer_text import AnswerSentence, parse_answer
 from ragmeter.metrics.comparison import compare_texts
 from ragmeter.metrics.grounding_features import (
@@ -22,7 +22,6 @@ from ragmeter.metrics.grounding_features import (
     SENTENCE_FEATURES,
     AnswerFeatures,
 )
-from ragmeter.metrics.kernel import compiled
 from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
 from ragmeter.trace import Trace
 
@@ -39,59 +38,15 @@ _CLIP = 4.0  # standard deviations, as in fitting
 _Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
 
 
-@dataclass(frozen=True, slots=True)
-class _PiecewiseLine:
-    """A linear function of features that are clipped as in fitting."""
-
-    lows: list[float]  # lowest and highest values that count
-    highs: list[float]
-    slopes: list[float]
-    base: float
-
-    @classmethod
-    def of(cls, raw: dict[str, list[float]]) -> _PiecewiseLine:
-        fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
-        lows = [mean - _CLIP * scale for mean, scale, _ in fitted]
-        return cls(
-            lows,
-            [mean + _CLIP * scale for mean, scale, _ in fitted],
-            [w / scale for _, scale, w in fitted],
-            -sum(w / scale * mean for mean, scale, w in fitted),
-        )
-
-    def compile(self) -> compiled.PiecewiseLine:
-        return compiled.PiecewiseLine(self.lows, self.highs, self.slopes, self.base)
-
-    def at(self, values: Sequence[float]) -> float:
-        if any(map(gt, values, self.highs)) or any(map(gt, self.lows, values)):
-            values = [
-                low if value < low else high if value > high else value
-                for value, low, high in zip(values, self.lows, self.highs, strict=True)
-            ]
-        total: float = self.base + sum(map(mul, values, self.slopes))
-        return total
-
-
-@dataclass(frozen=True, slots=True)
-class _GroundingModel:
-    """The fitted model: half a line and half trees, plus a share of the sentences' combined odds.
-
-    `roots` are trees by root feature and cut: the stumps below and above it, equal ones merged.
-    """
-
-    line: _PiecewiseLine
-    sentence: _PiecewiseLine
-    share: float
-    roots: list[tuple[int, float, list[_Stump], list[_Stump]]]
-
-    def raw(self, values: list[float], sentences: list[list[float]]) -> float:
-        """Return the log odds before contradictions and calibration."""
-        worst = combine_log_odds([self.sentence.at(row) for row in sentences])
-        grown = 0.0
-        for f, cut, below, above in self.roots:
-            for g, c, a, b in below if values[f] <= cut else above:
-                grown += a if values[g] <= c else b
-        return (self.line.at(values) + grown) / 2 + self.share * worst
+def _read_line(raw: dict[str, list[float]]) -> kernel.PiecewiseLine:
+    """Read a linear function of features that are clipped as in fitting."""
+    fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
+    return kernel.PiecewiseLine(
+        [mean - _CLIP * scale for mean, scale, _ in fitted],
+        [mean + _CLIP * scale for mean, scale, _ in fitted],
+        [weight / scale for _, scale, weight in fitted],
+        -sum(weight / scale * mean for mean, scale, weight in fitted),
+    )
 
 
 def _build_trees(trees: list[list[float]]) -> list[tuple[int, float, list[_Stump], list[_Stump]]]:
@@ -109,7 +64,7 @@ def _build_trees(trees: list[list[float]]) -> list[tuple[int, float, list[_Stump
 
 
 @cache
-def _load_model() -> tuple[_GroundingModel | compiled.GroundingModel, float, float]:
+def _load_model() -> tuple[kernel.GroundingModel, float, float]:
     """Load the fitted model, and the slope and intercept that calibrate its log odds."""
     raw = json.loads(resources.files(__package__).joinpath("grounding_model.json").read_text())
     of_sentences = raw["sentences"]
@@ -118,15 +73,9 @@ def _load_model() -> tuple[_GroundingModel | compiled.GroundingModel, float, flo
         or tuple(of_sentences["features"]) != SENTENCE_FEATURES
     ):
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
-    line = _PiecewiseLine.of(raw)
-    sentence = _PiecewiseLine.of(of_sentences)
-    share = of_sentences["share"]
-    roots = _build_trees(raw["trees"])
-    model: _GroundingModel | compiled.GroundingModel
-    if compiled is None:
-        model = _GroundingModel(line, sentence, share, roots)
-    else:
-        model = compiled.GroundingModel(line.compile(), sentence.compile(), share, roots)
+    model = kernel.GroundingModel(
+        _read_line(raw), _read_line(of_sentences), of_sentences["share"], _build_trees(raw["trees"])
+    )
     return model, raw["slope"], raw["intercept"]
 
 

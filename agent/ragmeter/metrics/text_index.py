@@ -1,4 +1,4 @@
-"""Index the passages of one trace as one stream of stems, and its query.
+"""Read the passages of one trace, and its query.
 
 Production retrieval brings the same passages again and again, so what is read from a passage is
 cached under its text for all traces. Traffic whose passages never repeat pays for the hash of each
@@ -7,15 +7,11 @@ text and gains nothing.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, compress
-from sys import intern
 
-from ragmeter.metrics.answer_text import NEGATION_SCOPE, AnswerSentence
 from ragmeter.metrics.english import NEGATIONS
-from ragmeter.metrics.kernel import compiled
+from ragmeter.metrics.kernel import PassageIds
 from ragmeter.metrics.language import UNKNOWN, identify_passage
 from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.numbers import compile_pattern, extract_numbers
@@ -37,94 +33,29 @@ _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are
 _GROUP = compile_pattern("([DIGIT])(?=(,[DIGIT]{3}))")
 RECORD_DENIALS = NEGATIONS.union(("false", "null"))
 MAX_PASSAGES = 400  # no model is given more
-_MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
-_FEW_WORDS = 40  # a search for each is quicker than a set of all stems
 _MAX_QUERY = 4_000  # characters
 
 
 class PassageText:
     """The text of one passage, parsed on first use; traces share it, so it never changes."""
 
-    __slots__ = (
-        "_forms",
-        "_has_text",
-        "_language",
-        "_negated",
-        "_numbers",
-        "_record",
-        "_shared",
-        "_stems",
-        "ids",
-        "structured",
-        "text",
-    )
+    __slots__ = ("_language", "_numbers", "_record", "ids", "structured", "text")
 
     def __init__(self, text: str) -> None:
         text = plain_passage(text)
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
-        self._forms: Collection[str] = ()
-        self._stems: list[str] | None = None
-        self._negated: list[tuple[str, frozenset[str]]] = []
         self._numbers: frozenset[str] | None = None
         self._record: RecordEntries | None = None
         self._language: str | None = None
-        self._has_text: bool | None = None
-        self._shared = False
-        self.ids: compiled.PassageIds | None = None  # what a compiled comparison has read of it
-
-    @property
-    def stems(self) -> list[str]:
-        """The content stems in order, and a "" at the end, which matches nothing in a stream."""
-        if self._stems is None:
-            self._parse()
-        return self._stems or []
-
-    @property
-    def forms(self) -> Collection[str]:
-        """The words as they are written, maybe with duplicates."""
-        if self._stems is None:
-            self._parse()
-        return self._forms
-
-    @property
-    def negated(self) -> list[tuple[str, frozenset[str]]]:
-        """For each negation the first content stem after it, and all near it."""
-        if self._stems is None:
-            self._parse()
-        return self._negated
+        self.ids: PassageIds | None = None  # what a comparison has read of it
 
     @property
     def has_text(self) -> bool:
         """Whether the passage has a content stem."""
-        return len(self.stems) > 1 if self._has_text is None else self._has_text
-
-    @property
-    def denials(self) -> frozenset[str]:
-        """The words that negate, in a record "false" and "null" as well."""
-        return RECORD_DENIALS if self.structured else NEGATIONS
-
-    def _parse(self) -> None:
-        words = tokenize(self.text)
-        stems = content_stems(words)
-        stems.append("")
-        self._forms = tuple(map(intern, set(words))) if self._shared else words
-        self._negated = []
-        for at in compress(range(len(words)), map(self.denials.__contains__, words)):
-            after = content_stems(words[at + 1 : at + NEGATION_SCOPE + 1])
-            near = frozenset(content_stems(words[max(0, at - NEGATION_SCOPE) : at]) + after)
-            self._negated.append((after[0] if after else "", near))
-        self._stems = stems
-
-    def use_ids(self, ids: compiled.PassageIds) -> None:
-        """Keep what a compiled comparison has read of the passage."""
-        self.ids = ids
-        self._has_text = ids.has_text
-
-    def share(self) -> None:
-        """Drop duplicate forms and share the others with all passages."""
-        self._shared = True
-        self._forms = tuple(map(intern, set(self._forms)))
+        if self.ids is None:
+            return bool(content_stems(tokenize(self.text)))
+        return self.ids.has_text
 
     @property
     def record(self) -> RecordEntries:
@@ -190,7 +121,6 @@ class PassageCache:
             once.add(key)
         elif text not in passages:
             once.discard(key)
-            passage.share()
             passages[text] = passage
             self.chars += len(text) + _CACHE_ENTRY_CHARS
             while self.chars > self.limit:
@@ -205,14 +135,10 @@ _read_passage = PassageCache().read
 
 @dataclass(slots=True)
 class PassageIndex:
-    """The passages of a trace as one stream of content stems, which is made on first use."""
+    """The passages of a trace."""
 
     passages: list[PassageText]
     structured: bool
-    _stream: list[str] | None = None
-    _owner: list[int] | None = None
-    _flat: str | None = None
-    _vocabulary: Container[str] | None = None
     _groups: set[str] | None = None
 
     @classmethod
@@ -235,27 +161,6 @@ class PassageIndex:
         return cls(passages, structured)
 
     @property
-    def stream(self) -> list[str]:
-        """The content stems of all passages; a "" ends each passage and matches nothing."""
-        if self._stream is None:
-            self._stream = list(chain.from_iterable([p.stems for p in self.passages]))
-        return self._stream
-
-    @property
-    def starts(self) -> list[int]:
-        """The first position of each passage in the stream."""
-        ends = accumulate([len(passage.stems) for passage in self.passages], initial=0)
-        return list(ends)[:-1]
-
-    @property
-    def owner(self) -> list[int]:
-        """The passage index of each position in the stream."""
-        if self._owner is None:
-            owners = [[number] * len(p.stems) for number, p in enumerate(self.passages)]
-            self._owner = list(chain.from_iterable(owners))
-        return self._owner
-
-    @property
     def texts(self) -> list[str]:
         """The passages' texts, with camel case split in structured ones."""
         return [passage.text for passage in self.passages]
@@ -270,39 +175,16 @@ class PassageIndex:
         """The language of the first two passages, of the second where the first tells none."""
         return next(filter(None, (passage.language for passage in self.passages[:2])), UNKNOWN)
 
-    @property
-    def flat(self) -> str:
-        """All stems with a space before each; searched in C."""
-        if self._flat is None:
-            self._flat = f" {' '.join(self.stream)}"
-        return self._flat
-
-    @property
-    def vocabulary(self) -> Container[str]:
-        """The different stems; made on first use, as many answers have no numbers."""
-        if self._vocabulary is None:
-            self._vocabulary = frozenset(self.stream)
-        return self._vocabulary
-
-    def use_vocabulary(self, vocabulary: Container[str]) -> None:
-        """Take what the caller has as the different stems, instead of making them."""
-        self._vocabulary = vocabulary
-
-    def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
-        """Return the positions in the stream, ascending, of each stem of `wanted` that occurs."""
-        positions: defaultdict[str, list[int]] = defaultdict(list)
-        stream = self.stream
-        # the filter runs in C: this is the innermost loop of everything here
-        for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
-            positions[stream[at]].append(at)
-        return dict(positions)
-
-    def has_number(self, form: str, raw: str) -> bool:
+    def has_number(self, form: str, raw: str, words: Container[str]) -> bool:
         """Return whether a passage has the number, as it is written or in another form.
 
         "5 pm" also meets a plain "5" or "17".
+
+        Args:
+            form: Its canonical form.
+            raw: It as it is written.
+            words: The stems of all passages.
         """
-        words = self.vocabulary
         if raw in words or form in words:
             return True
         if form.isdecimal():
@@ -324,15 +206,6 @@ class PassageIndex:
         return number[comma - 1 : comma + 4] in self._groups and (
             len(number) == 5 or any(number in text for text in self.texts)
         )
-
-    def find_relatives(self, words: Iterable[str], letters: int) -> set[str]:
-        """Return the words of so many letters that begin a stem of the passages with the same."""
-        long = [word for word in words if len(word) >= letters]
-        if len(long) > _FEW_WORDS:
-            heads = {stem[:letters] for stem in self.stream}
-            return {word for word in long if word[:letters] in heads}
-        text = self.flat
-        return {word for word in long if f" {word[:letters]}" in text}
 
 
 @dataclass(slots=True)
@@ -360,19 +233,3 @@ class QueryText:
         if self._numbers is None:
             self._numbers = {form for form, _ in extract_numbers(self.text.lower())}
         return self._numbers
-
-
-def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Return the positions with the first 40 of each stem."""
-    if max(map(len, positions.values()), default=0) <= _MAX_POSITIONS:
-        return positions
-    return {
-        w: at if len(at) <= _MAX_POSITIONS else at[:_MAX_POSITIONS] for w, at in positions.items()
-    }
-
-
-def find_positions(
-    pages: PassageIndex, claims: Sequence[AnswerSentence], query: Iterable[str] = ()
-) -> dict[str, list[int]]:
-    """Return the first 40 positions of each stem of the claims and of the query."""
-    return limit_positions(pages.locate(set(query).union(*[claim.content for claim in claims])))

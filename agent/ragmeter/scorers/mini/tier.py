@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 from ragmeter.core.score import NoScore
 from ragmeter.core.single_flight import SingleFlight
 from ragmeter.core.tiers import MetricScorer, ScoringCost
-from ragmeter.metrics.answer_text import MAX_ANSWER, parse_answer
+from ragmeter.metrics.answer_text import MAX_ANSWER, AnswerText, parse_answer
+from ragmeter.metrics.comparison import compare_texts
 from ragmeter.metrics.grounding import (
     grounding_features,
     grounding_probability,
     weigh_contradictions,
 )
-from ragmeter.metrics.relevance import find_relevance_reason, grade_passages
+from ragmeter.metrics.relevance import find_relevance_reason
 from ragmeter.metrics.sentences import find_sentence_spans
 from ragmeter.metrics.stems import content_stems, idf
 from ragmeter.metrics.structured import looks_structured
@@ -146,7 +147,7 @@ def grade_by_words(trace: Trace) -> list[float | None] | NoScore:
     pages = PassageIndex.read(passage_texts(trace))
     query = QueryText.read(trace.query)
     reason = find_relevance_reason(trace, pages, query)
-    return reason or grade_passages(pages, query.words)
+    return reason or compare_texts(pages, AnswerText(), query).grade_passages()
 
 
 def draw_passages(trace: Trace, lexical: Sequence[float | None]) -> list[tuple[Passage, float]]:

@@ -1,4 +1,4 @@
-"""The types of the compiled module."""
+"""The types of the native text kernel."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 

@@ -1,11 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, binding=False
 # distutils: language = c++
-"""The lexical comparison of a trace over integer ids, compiled.
+"""The text kernel of the built-in scorers: the lexical comparison of a trace over integer ids.
 
-`ragmeter.metrics.comparison` has the same in Python, which is what an installation without a
-compiler runs and what the tests hold this against: every number is the same to the last bit. So
-sums are made in the order of the Python code, by the rules of the interpreter's `sum`.
+Sums are made in the order of the text, by the rules of the interpreter's `sum`.
 """
 
 from cpython.dict cimport PyDict_GetItem
@@ -41,20 +39,21 @@ cdef enum FormFlag:
     DENIES = 4  # in a record
 
 cdef enum:
-    HALF_COVERED = 8  # content stems of half a stretch: see coverage.HALF_COVERED
-    HALF_PROXIMITY = 8  # see relevance._HALF_PROXIMITY
-    HALF_CLAUSE = 4  # see grounding_features._HALF_CLAUSE
-    NEAR = 3
-    SCOPE = 6  # see text_index._SCOPE
-    MAX_POSITIONS = 40
-    MAX_NEGATIONS = 40
+    HALF_COVERED = 8  # content stems of half a stretch; a stretch of 16 is a long sentence
+    HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
+    HALF_CLAUSE = 4  # content stems of half a stretch that affirms what an answer denies
+    NEAR = 3  # content stems: within a clause
+    SCOPE = 6  # words that a negation may deny, stop words included
+    MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
+    MAX_NEGATIONS = 40  # each negation of an answer meets each window of its passages
     MAX_WINDOWS = 400
     MEAN_CHARS = 20  # of a word: a full lexicon of longer ones would take more memory
 
 cdef long generations = 0  # of all lexicons: the ids of one mean nothing to another
+# Of the idf of a passage's negation, and of all: from here on a sentence restates it.
 cdef double RESTATED = 0.3
 cdef double LEAST_MASS = 5.0
-cdef double COMMON = 5.0
+cdef double COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
 
 
 cdef double add_up(const double* values, size_t count) noexcept nogil:
@@ -920,7 +919,7 @@ cdef class Comparison:
     # -- grounding
 
     def extract_features(self, list names not None, long number_count, long novel_numbers, record):
-        """Compute the features of the answer; see `grounding_features.extract_features`.
+        """Compute the features of the answer, as `grounding_features` lists them.
 
         Args:
             names: The stems of its names.
@@ -1207,7 +1206,7 @@ cdef class Comparison:
         return missing
 
     cdef long _count_misplaced(self) except -1:
-        """Count the numbers that stand beside other words in the passages; see `_misplaced`."""
+        """Count the numbers whose neighbours never have them beside them in a passage, but others."""
         cdef Lexicon lexicon = self.lexicon
         cdef size_t sentence, i, begin = 0, end, at
         cdef int stem, left, right, local, other, place
@@ -1259,7 +1258,13 @@ cdef class Comparison:
         return partial.total + partial.lost
 
     cdef long _weigh_negations(self, double* refuted, double* lost) except -1:
-        """Compare what answer and passages deny; see `grounding_features._weigh_negations`."""
+        """Compare what answer and passages deny; all shares are of idf.
+
+        `refuted` gains the shares of words near the answer's negations that are near none of a
+        passage, where one stretch of passage has more of them; `lost` the shares of passages'
+        negations that a sentence has which denies them nowhere. Returned is the number of the
+        answer's negations about the passages ("the article does not mention").
+        """
         cdef Lexicon lexicon = self.lexicon
         cdef vector[vector[int]] denied, windows, lost_words
         cdef vector[int] heads, both, shared, kept_best
@@ -1459,7 +1464,7 @@ cdef class Comparison:
     # -- citation support
 
     def measure_support(self, size_t sentence, list passages not None, double low, double span, double lack):
-        """Measure how far passages hold a sentence; see `citation_support.measure_support`.
+        """Measure how far passages hold a sentence's content words, weighted by idf.
 
         Args:
             sentence: Its index.
@@ -1598,7 +1603,7 @@ cdef inline bint _in_word(Py_UCS4 sign) noexcept:
 def find_sentence_spans(
     str text not None, bint ascii, frozenset short_sentence, search_abbreviation, Py_ssize_t limit
 ):
-    """Return sentences and list items; see `text.find_sentence_spans`."""
+    """Return sentences and list items; see `sentences.find_sentence_spans`."""
     cdef Py_ssize_t start = 0, size = len(text), at = 0, end, first, last
     cdef Py_UCS4 sign, before
     cdef list spans = []
@@ -1695,7 +1700,7 @@ cdef Py_ssize_t _end_of_break(str text, Py_ssize_t at, Py_ssize_t size, bint asc
 
 
 cdef class PiecewiseLine:
-    """A linear function of clipped features; see `grounding._PiecewiseLine`."""
+    """A linear function of clipped features."""
 
     cdef vector[double] lows, highs, slopes, parts
     cdef double base
