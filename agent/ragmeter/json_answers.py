@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ragmeter.cited_sources import read_source
+
 # In lower case without `_`, `-` and blanks.
 ANSWER_KEYS = (
     "finalanswer",
@@ -91,6 +93,33 @@ _OPENS = re.compile(
     re.IGNORECASE,
 )
 _CLOSES = re.compile(r"(?:```|~~~)\s*\Z")
+# Fields beside the answer, or of one claim, that name its sources.
+_SOURCE_KEYS = (
+    "citations",
+    "citation",
+    "sources",
+    "source",
+    "references",
+    "reference",
+    "citedsources",
+    "citedpassages",
+    "citedids",
+    "sourceids",
+    "sourceid",
+    "passageids",
+    "passageid",
+    "documentids",
+    "docids",
+    "chunkids",
+    "usedsources",
+    "evidence",
+    "quotes",
+    "quote",
+    "quelle",
+    "quellen",
+    "fuentes",
+)
+_MAX_SOURCES = 100
 _PYTHON = re.compile(r"\s*[\[{]\s*(?:[\[{]\s*)?'")
 _CUT = re.compile(r'"(?P<key>[^"\\\n]{1,40})"\s*:\s*"(?P<text>(?:[^"\\]|\\.)*)\\?(?P<end>"?)')
 _LIST_KEY_SIGNS = re.compile(r"[\s_\-]")
@@ -120,6 +149,63 @@ def read_json_answer(text: str) -> str | None:
         return _opened(found)
     longest = max(_sentences(value), key=len, default=None)
     return None if longest is None else _opened(longest)
+
+
+def read_json_sources(
+    given: str, text: str
+) -> list[tuple[int | None, int | None, list[str | dict[str, Any]]]]:
+    """Return the sources that a JSON answer names beside its text: (start, end, sources).
+
+    Those of a claim are placed at its line of `text`, all others stand for the whole answer.
+    """
+    body = _json_body(given)
+    value = None if body is None else _parse(body)
+    found: list[tuple[int | None, int | None, list[str | dict[str, Any]]]] = []
+    if isinstance(value, dict | list):
+        _collect_sources(value, text, found)
+    return found[:_MAX_SOURCES]
+
+
+def _collect_sources(
+    value: Any,
+    text: str,
+    found: list[tuple[int | None, int | None, list[str | dict[str, Any]]]],
+    depth: int = 0,
+) -> None:
+    if depth > _MAX_DEPTH or len(found) >= _MAX_SOURCES:
+        return
+    if isinstance(value, list):
+        for item in value[:_MAX_ITEMS]:
+            if isinstance(item, dict):
+                _collect_sources(item, text, found, depth + 1)
+        return
+    names = {_normal(key): given for key, given in value.items()}
+    claim = _claim(value) or _field_text(value)
+    at = text.find(claim.strip()) if claim and claim.strip() else -1
+    whole = at < 0 or not claim or len(claim.strip()) >= len(text)
+    sources: list[str | dict[str, Any]] = []
+    for key in _SOURCE_KEYS:
+        if key in names:
+            given = names[key]
+            listed = given if isinstance(given, list) else [given]
+            sources += [one for item in listed[:_MAX_SOURCES] if (one := _source_of(item, key))]
+    if sources:
+        place = (None, None) if whole or not claim else (at, at + len(claim.strip()))
+        found.append((*place, sources))
+    for key, given in names.items():
+        if key in ANSWER_KEYS and isinstance(given, dict | list):
+            _collect_sources(given, text, found, depth + 1)
+
+
+def _source_of(value: Any, key: str) -> str | dict[str, Any] | None:
+    if isinstance(value, dict):
+        return value if read_source(value) else None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    name = str(value).strip().strip("[]【】()").strip()
+    if not name:
+        return None
+    return {"quote": name} if key in ("quote", "quotes", "evidence") and " " in name else name
 
 
 def _opened(text: str) -> str:

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ragmeter.json_answers import read_json_answer
+from ragmeter.cited_sources import read_nested_source, read_place, read_sources
+from ragmeter.json_answers import read_json_answer, read_json_sources
 from ragmeter.reasons import Reason
 from ragmeter.thoughts import find_thoughts, place_without, without_spans
 
@@ -68,6 +69,7 @@ _FINISH_REASONS = {
 }  # fmt: skip
 _FINISH_BY_WORD = {word: reason for reason, words in _FINISH_REASONS.items() for word in words}
 _MAX_FINISH_REASON = 64  # characters; a longer text is no reason
+_MAX_SOURCE = 1_000  # characters of what names the source of a citation
 
 
 class Guess(StrEnum):
@@ -200,12 +202,58 @@ class Passage(_TraceModel):
     metadata: dict[str, Any] | None = None
 
 
+def _bounded_name(value: object) -> object:
+    """Cut what a provider says of a source: a passage is found by its beginning."""
+    return value[:_MAX_SOURCE] if isinstance(value, str) else value
+
+
+_SourceText = Annotated[str | None, BeforeValidator(_bounded_name)]
+
+
+class CitedSource(_TraceModel):
+    """A source as a provider names it, which is looked for among the passages.
+
+    Args:
+        index: Its position among the documents of the request, from 0.
+        text: The words of the source that are cited.
+    """
+
+    id: _SourceText = None
+    url: _SourceText = None
+    title: _SourceText = None
+    index: int | None = Field(default=None, ge=0)
+    text: _SourceText = None
+
+
+def _is_named_source(value: object) -> bool:
+    return isinstance(value, CitedSource) or (
+        isinstance(value, dict) and value.keys() <= CitedSource.model_fields.keys()
+    )
+
+
 class Citation(_TraceModel):
-    """A span of the answer, in characters [start, end), and the passages it cites."""
+    """A span of the answer, in characters [start, end), and the passages it cites.
+
+    An unknown one of `passage_ids` is a fabricated citation; one of `sources` that is no passage
+    leaves the citation metrics without a value.
+    """
 
     start: int | None = Field(default=None, ge=0)
     end: int | None = Field(default=None, ge=0)
     passage_ids: list[str] = []
+    sources: list[CitedSource] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_provider(cls, data: Any) -> Any:
+        """Take a citation as a provider gives it, whose sources have other names."""
+        if not isinstance(data, dict) or "passage_ids" in data:
+            return data
+        named = data.get("sources")
+        if isinstance(named, list) and all(_is_named_source(one) for one in named):
+            return data
+        start, end = read_place(data)
+        return {**data, "start": start, "end": end, "sources": read_sources(data)}
 
 
 def _moved_citation(citation: Citation, spans: list[tuple[int, int]]) -> Citation | None:
@@ -235,6 +283,20 @@ def _citation_within(citation: Citation, given: str, text: str) -> Citation:
     if end <= len(text):
         return citation
     return citation.model_copy(update={"start": None, "end": None})
+
+
+def json_citations(given: str, text: str) -> list[Citation]:
+    """Return the citations in other fields of an answer that is JSON, whose text is `text`."""
+    return [
+        Citation(start=start, end=end, sources=[_named_source(one) for one in sources])
+        for start, end, sources in read_json_sources(given, text)
+    ]
+
+
+def _named_source(value: str | dict[str, Any]) -> CitedSource:
+    if isinstance(value, str):
+        return CitedSource(id=value)
+    return CitedSource(**read_nested_source(value))
 
 
 class Message(_TraceModel):
@@ -455,7 +517,9 @@ class Trace(_TraceModel):
             return self
         given = self.answer or ""
         moved = [_citation_within(citation, given, text) for citation in self.citations or ()]
-        return self.model_copy(update={"answer": text, "citations": moved or None})
+        return self.model_copy(
+            update={"answer": text, "citations": moved or json_citations(given, text) or None}
+        )
 
     @property
     def canary(self) -> bool:

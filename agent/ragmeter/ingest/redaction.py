@@ -368,8 +368,8 @@ class _TraceRedaction:
         }
         if trace.reference is not None and update["reference"] is None:
             update["tags"][CANARY] = "true"  # a canary without its reference is not traffic either
-        if edits:
-            update["citations"] = [_moved(one, edits) for one in trace.citations or ()]
+        if trace.citations:
+            update["citations"] = [self._citation(one, edits) for one in trace.citations]
         return trace.model_copy(update={**update, "missing": self._missing})
 
     def _field(self, name: str, text: str | None, edits: list[_Edits] | None = None) -> str | None:
@@ -380,6 +380,22 @@ class _TraceRedaction:
         except RedactionError:
             self._missing[name] = FAILED
             return None
+
+    def _citation(self, citation: Citation, edits: Sequence[_Edits]) -> Citation:
+        """Return a citation at its new place, whose sources are redacted like passages."""
+        moved = _moved(citation, edits) if edits else citation
+        if not citation.sources:
+            return moved
+        known = {passage.id for passage in self._trace.passages or ()}
+        sources = []
+        for source in citation.sources:
+            names = {name: getattr(source, name) for name in ("id", "url", "title", "text")}
+            changed = {
+                name: text if text in known else self._passes["passages"].optional(text)
+                for name, text in names.items()
+            }
+            sources.append(source.model_copy(update=changed))
+        return moved.model_copy(update={"sources": sources})
 
     def _history(self, history: Sequence[Message] | None) -> list[Message] | None:
         if history is None:

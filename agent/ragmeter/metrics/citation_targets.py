@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ragmeter.trace import Passage
+from ragmeter.trace import CitedSource, Passage
 
 _MAX_RANGE = 50  # [1-999999] must not become a million citations
 _MAX_PIECES = 60
+_MIN_QUOTE = 8  # letters of cited words that tell a passage
+_MAX_QUOTE = 300
 _MAX_NAME = 400  # characters of a name in the metadata of a passage
 _AROUND = 240  # characters before a marker that tell which page of a document is meant
 
@@ -166,6 +168,46 @@ class Resolver:
             ),
         )
 
+    def by_source(self, source: CitedSource, at: int = 0) -> int | None:
+        """Return the passage of a source as a provider names it, None where nothing tells it.
+
+        Its cited words come before its names, which pages of one document share, and a position
+        counts only where the passage there may have these words.
+        """
+        names = [name for name in (source.id, source.url, source.title) if name]
+        for name in names:
+            index = self.by_id(name)
+            if index is not None:
+                return index
+        quoted = self._by_quote(source.text, source.index)
+        if quoted is not None:
+            return quoted
+        if source.id and source.id.isdecimal() and len(source.id) < 5:
+            index = self.by_number(int(source.id))
+            if index is not None:
+                return index
+        for name in names:
+            index = self.by_name(name, at)
+            if index is not None:
+                return index
+        position = source.index
+        if position is not None and position < self.count:
+            return None if source.text and self._passages[position].text else position
+        return None
+
+    def _by_quote(self, quote: str | None, position: int | None) -> int | None:
+        words = _squeezed(quote or "")[:_MAX_QUOTE]
+        if len(words) < _MIN_QUOTE:
+            return None
+        order = list(range(self.count))
+        if position is not None and position < self.count:
+            order.insert(0, position)
+        for index in order:
+            text = self._passages[index].text
+            if text and words in _squeezed(text):
+                return index
+        return None
+
     def has_file_names(self) -> bool:
         """Whether the passages are known by the names of files."""
         self.by_name("")
@@ -265,6 +307,11 @@ class Resolver:
         elif (marked and body) or named_file or (paged and body):
             out.unread = 1
         return out
+
+
+def _squeezed(text: str) -> str:
+    """Return the letters and digits of a text, as an extractor may change all between them."""
+    return "".join(re.findall(r"\w+", text)).casefold()
 
 
 def list_numbers(text: str) -> list[int]:

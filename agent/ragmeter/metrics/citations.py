@@ -54,7 +54,7 @@ class CitationMark:
 class Citations:
     """The citations of an answer in order; explicit ones come from `trace.citations`.
 
-    `unread` are the places of markers that name what cannot be resolved.
+    `unread` are the places of markers that name what cannot be resolved; -1 is the whole answer.
     """
 
     marks: list[CitationMark]
@@ -71,8 +71,15 @@ def resolve_citations(trace: Trace) -> Citations:
     """Return the citations of an answer; if passages were not captured, every target dangles."""
     answer = trace.answer or ""
     resolver = Resolver(trace.passages or (), answer)
+    given = None
     if trace.citations:
-        return _explicit(trace.citations, resolver)
+        given = _explicit(trace.citations, resolver, captured=trace.passages is not None)
+    if given is not None and (
+        any(mark.start >= 0 for mark in given.marks)
+        or any(citation.passage_ids for citation in trace.citations or ())
+    ):
+        return given
+    # what is named for the whole answer, or cannot be resolved, tells less than its markers
     out = Citations([], explicit=False)
     for marker in find_markers(answer, resolver) if answer else ():
         targets = marker.targets
@@ -81,11 +88,12 @@ def resolve_citations(trace: Trace) -> Citations:
             out.marks.append(CitationMark(marker.start, marker.end, passages, targets.dangling))
         if targets.unread:
             out.unread.append(marker.start)
-    return out
+    return given if given is not None and not out.marks else out
 
 
-def _explicit(given: list[Citation], resolver: Resolver) -> Citations:
+def _explicit(given: list[Citation], resolver: Resolver, *, captured: bool) -> Citations:
     marks = []
+    unread = []
     for citation in given[:MAX_MARKS]:
         start, end = citation.start, citation.end
         has_range = start is not None and end is not None and end > start
@@ -101,9 +109,20 @@ def _explicit(given: list[Citation], resolver: Resolver) -> Citations:
                 mark.dangling += 1
             elif index not in mark.passages:
                 mark.passages.append(index)
+        unknown = 0
+        for source in citation.sources:
+            index = resolver.by_source(source, end or 0)
+            if index is None:
+                unknown += 1
+            elif index not in mark.passages:
+                mark.passages.append(index)
+        if not resolver.count and unknown and not captured:
+            mark.dangling += unknown
         if mark.passages or mark.dangling:
             marks.append(mark)
-    return Citations(marks, explicit=True)
+        elif unknown:
+            unread.append(mark.start)
+    return Citations(marks, explicit=True, unread=unread)
 
 
 def score_citations(

@@ -116,7 +116,9 @@ def attach_citations(
             item.passages += [p for p in mark.passages if p not in item.passages]
             item.dangling += mark.dangling
     for place in cited.unread:
-        out.items[_owner(answer, starts, place)].unread = True
+        owners = [out.items[_owner(answer, starts, place)]] if place >= 0 else out.items
+        for item in owners:
+            item.unread = True
     return out
 
 

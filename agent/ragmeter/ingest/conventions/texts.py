@@ -248,7 +248,10 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
             continue
         if _is_thought(part):
             continue
-        cited = cited or bool(part.get("citations"))
+        if isinstance(part.get("citationsContent"), dict):  # of Bedrock's Converse
+            part = part["citationsContent"]
+        # Mistral divides a sentence by parts of references
+        cited = cited or bool(part.get("citations")) or kind == "reference"
         for key in ("text", "content", "output_text", "value", "refusal"):
             inner = part.get(key)
             if isinstance(inner, dict):  # {"text": {"value": ...}} of the assistants' API

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.prompts import cut_prompt
+from ragmeter.ingest.conventions.reply_citations import read_reply_citations
 from ragmeter.ingest.conventions.reply_facts import finish_reason, has_choices, served_model
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
@@ -190,7 +191,7 @@ def compose_request(
         "usage": usage,
         "prompt_version": _first_text(request.nodes, "prompt_version"),
         "tags": _tags(request, query, settings),
-        "citations": _citations(answer, own),
+        "citations": _citations(answer, own) or request.reply_citations(answer),
         "missing": missing,
         "guessed": {name: guess for name, guess in guessed.items() if guess} or None,
     }
@@ -507,6 +508,23 @@ class _RequestFields:
         if answer.node is None or not answer.text:
             return None
         return Guess.FIRST_CHOICE if has_choices(answer.node.span) else None
+
+    def reply_citations(self, answer: _FieldChoice) -> list[dict[str, Any]] | None:
+        """Return the citations that a provider has put beside the text of the answer."""
+        if answer.node is None or not answer.text:
+            return None
+        nodes = [answer.node]
+        nodes += (one for one in _last_copies(self._answering(self.calls)) if one is not nodes[0])
+        for node in nodes:
+            found = read_reply_citations(node.span, answer.text)
+            if found:
+                return found[:_MAX_CITATIONS]
+        documents = answer.node.content().documents
+        if answer.node.role is SpanRole.RETRIEVER and documents:
+            # one span retrieves and generates: of Bedrock, it lists what the reply cites
+            names = [{"id": one.id, "text": one.text} for one in documents if one.id or one.text]
+            return [{"sources": names}] if names else None
+        return None
 
     def finish_reason(self, answer: _FieldChoice) -> str | None:
         """Return why the model ended the answer."""
