@@ -37,6 +37,7 @@ _MAX_PASSAGES = 50
 # What an incident quotes of the words that nothing supports: of how many traces, how many of one
 # and of all, and how many characters of each.
 _QUOTED_TRACES = 3
+_SERVER_LINES = 2  # of an incident: different causes
 _QUOTES_OF_TRACE = 2
 _QUOTES = 4
 # Questions that an incident names, and characters of each.
@@ -210,6 +211,30 @@ def quote_unsupported(incident: Incident, read: Callable[[str, str], Results]) -
     return replace(incident, detail=(*incident.detail, f"Unsupported: {some}"))
 
 
+def quote_server(incident: Incident, read: Callable[[str, str], Results]) -> Incident:
+    """Return an incident of results that fail, with what the judge's server says, as a detail."""
+    failed = {one.metric.partition(":")[0] for one in incident.signals if one.unscored is not None}
+    if not failed or incident.ended_at is not None:
+        return incident
+    said = Counter(
+        words
+        for trace_id in incident.worst[:_QUOTED_TRACES]
+        for words in _server_words(read(incident.service, trace_id), failed)
+    )
+    lines = (f'The judge\'s server says: "{words}"' for words, _ in said.most_common(_SERVER_LINES))
+    detail = tuple(clean_text(line, _MAX_QUOTES) for line in lines)
+    return replace(incident, detail=(*incident.detail, *detail)) if detail else incident
+
+
+def _server_words(results: Results, metrics: Set[str]) -> set[str]:
+    return {
+        words
+        for item in results
+        if item.get("state") == "unscored" and item.get("metric") in metrics
+        if isinstance(words := (item.get("detail") or {}).get("server"), str) and words
+    }
+
+
 def _unsupported_texts(results: Results) -> list[str]:
     """Return what a scorer marked as unsupported, the worst first, each bounded."""
     details = [item["detail"] for item in results if item.get("detail")]
@@ -253,7 +278,8 @@ def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
             ],
             "answer": _cut(trace.answer, limit),
             "citations": [
-                citation.model_dump(exclude_none=True) for citation in (trace.citations or [])[:50]
+                citation.model_dump(exclude_none=True, exclude={"sources": {"__all__": {"text"}}})
+                for citation in (trace.citations or [])[:50]
             ],
             "abstained": trace.abstained,
             "status": trace.status,

@@ -20,6 +20,7 @@ from ragmeter.aggregate.evidence import (
     EvidenceKey,
     Results,
     count_questions,
+    quote_server,
     quote_unsupported,
     scores_in_evidence,
 )
@@ -262,9 +263,11 @@ class ServiceState:
         bodies = (evidence(incident.service, name) for name in announcer.worst_traces(incident))
         if questions := count_questions(bodies):
             incident = announcer.name_questions(incident, questions)
-        return quote_unsupported(
-            incident, lambda service, name: scores_in_evidence(evidence(service, name))
-        )
+
+        def read(service: str, name: str) -> list[dict[str, Any]]:
+            return scores_in_evidence(evidence(service, name))
+
+        return quote_server(quote_unsupported(incident, read), read)
 
     def committed(self) -> None:
         """Release what waits until the last `changes` are durable."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -198,10 +198,12 @@ class NoScore:
         reason: A label that says why.
         applies: Whether the metric has a meaning for the trace: True makes the score `unscored`,
             False `not_applicable`.
+        server: What the server of a judge said of the failure, without secrets and prompt.
     """
 
     reason: str
     applies: bool = True
+    server: str = field(default="", compare=False)
 
 
 def make_scored(
@@ -234,6 +236,8 @@ def _make_gap(
     detail: dict[str, Any] | None = None,
 ) -> Score:
     """Make the score of a metric without a value."""
+    if gap.server:
+        detail = {**(detail or {}), "server": gap.server}
     return Score(
         metric=metric,
         scorer=scorer,

@@ -17,7 +17,17 @@ from ragmeter.core.score import ScoredTrace
 _TEXTS = ("query", "answer", "error")
 # Details of scores whose words are ragmeter's own. All other text in details is quoted.
 _OWN_DETAILS = frozenset(
-    ("passage_id", "reason", "importance", "attempt", "support", "second", "differ", "missing")
+    (
+        "passage_id",
+        "reason",
+        "importance",
+        "attempt",
+        "support",
+        "second",
+        "differ",
+        "missing",
+        "server",
+    )
 )
 
 
@@ -66,6 +76,11 @@ class ContentPolicy:
             trace["reference"] = None
         if trace.get("passages"):
             trace["passages"] = [self._passage(passage) for passage in trace["passages"]]
+        if trace.get("citations"):  # their sources may quote
+            trace["citations"] = [
+                {name: item for name, item in one.items() if name != "sources"}
+                for one in trace["citations"]
+            ]
         trace |= {"tags": {}, "not_kept": texts, "content": self.mode}
         return {**document, "trace": trace, "results": self.results(document["results"])}
 

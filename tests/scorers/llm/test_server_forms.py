@@ -11,6 +11,7 @@ import httpx
 import pytest
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.questions import JudgeFailed
 from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
 from ragmeter.scorers.llm.server_words import printable_words, without_quotations
 
@@ -349,3 +350,15 @@ def test_a_client_tells_a_bounded_number_of_causes(caplog: pytest.LogCaptureFixt
 
     asyncio.run(main(asked.client))
     assert sum("gave no verdict" in record.message for record in caplog.records) <= 20
+
+
+def test_the_words_of_a_server_go_with_the_failure() -> None:
+    prompt = question("How long is the warranty of it?")
+    said = f"no such mode for key sk-abcdefghijklmnopqrst: {prompt.user}"
+    asked = Asked(script(httpx.Response(422, json=error(said))))
+    with pytest.raises(JudgeFailed) as failed:
+        asyncio.run(asked.client.ask(prompt, ScoringCost()))
+    assert failed.value.server.startswith("status 422")
+    assert "no such mode" in failed.value.server
+    assert "abcdefghijklmnop" not in failed.value.server
+    assert prompt.user.rstrip("?") not in failed.value.server

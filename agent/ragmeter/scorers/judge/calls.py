@@ -74,7 +74,7 @@ async def ask_judge(
     try:
         verdict = await judge.ask(question, cost)
     except JudgeFailed as failed:
-        return JudgeResult(NoScore(failed.reason))
+        return JudgeResult(NoScore(failed.reason, server=failed.server))
     except Exception:
         log.exception("a call to the judge failed unexpectedly (%s)", question.prompt)
         return JudgeResult(NoScore(Reason.INTERNAL_ERROR))

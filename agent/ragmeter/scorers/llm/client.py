@@ -374,4 +374,7 @@ class JudgeClient:
         if failure.outcome == "cut_off" and call.thinks:
             failure.detail += ", which its thoughts use up: raise judge.max_output_tokens"
         self._server.tell(self.name, failure, call.question.user)
-        return JudgeFailed(reason, f"{self.name}: {failure.outcome}: {failure.detail}")
+        text = f"{failure.outcome}: {failure.detail}"
+        words = self._server.words_of(failure, call.question.user)
+        said = f"{failure.detail}: {words}" if words else failure.detail
+        return JudgeFailed(reason, f"{self.name}: {text}", said)

@@ -174,12 +174,16 @@ class ServerConnection:
         words = self._words(failure, prompt)
         log.warning("%s gave no verdict%s: %s, %s%s", name, calls, kind, failure.detail, words)
 
-    def _words(self, failure: FailedAttempt, prompt: str) -> str:
+    def words_of(self, failure: FailedAttempt, prompt: str) -> str:
+        """Return the server's own words without its key and what stands in the prompt."""
         words = failure.words
         key = (self.key.header or "").rpartition(" ")[2]
         if len(key) >= _SHORTEST_KEY:
             words = words.replace(key, "[secret]")
-        words = without_quotations(words, prompt)
+        return without_quotations(words, prompt)
+
+    def _words(self, failure: FailedAttempt, prompt: str) -> str:
+        words = self.words_of(failure, prompt)
         return f'; it says "{words}"' if words else ""
 
     def warn(self, subject: str, failure: FailedAttempt, prompt: str) -> None:

@@ -54,12 +54,13 @@ class JudgeFailed(DataError):
     """A call that gave no verdict.
 
     `reason` is what the score will carry. The text is for logs and holds nothing of the trace and
-    no secret.
+    no secret; nor does `server`, the server's own words.
     """
 
-    def __init__(self, reason: str, message: str = "") -> None:
+    def __init__(self, reason: str, message: str = "", server: str = "") -> None:
         super().__init__(message or reason)
         self.reason = reason
+        self.server = server
 
 
 class MalformedAnswer(DataError, ValueError):
