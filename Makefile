@@ -25,7 +25,7 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with the locked dependencies and the `ragmeter` command
 
-$(STAMP): pyproject.toml uv.lock hatch_build.py agent/ragmeter/metrics/kernel.pyx
+$(STAMP): pyproject.toml uv.lock hatch_build.py agent/ragmeter/metrics/kernel.pyx $(wildcard agent/ragmeter/metrics/native/*.hpp)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragmeter needs Python 3.11 or newer: make setup PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

@@ -82,12 +82,13 @@ def compile_module(root: Path, folder: Path, compiler: list[str]) -> Path:
     from Cython.Compiler.Main import compile
     from Cython.Compiler.Options import CompilationOptions
 
+    metrics = root / "agent" / "ragmeter" / "metrics"
     source = folder / "kernel.cpp"
     options = CompilationOptions(  # type: ignore[no-untyped-call]
         cplus=True, output_file=str(source), language_level=3
     )
     done = compile(  # type: ignore[no-untyped-call]
-        str(root / "agent" / "ragmeter" / "metrics" / "kernel.pyx"),
+        str(metrics / "kernel.pyx"),
         options,
         full_module_name=MODULE,
     )
@@ -99,7 +100,7 @@ def compile_module(root: Path, folder: Path, compiler: list[str]) -> Path:
         raise RuntimeError(f"Python.h is not in {paths['include']}: Debian has it in python3-dev")
     target = folder / "kernel.so"
     command = [*compiler, *FLAGS, str(source), "-o", str(target)]
-    command += [f"-I{place}" for place in headers]
+    command += [f"-I{place}" for place in (metrics, *headers)]
     command += shlex.split(os.environ.get("ARCHFLAGS", ""))  # the processors of a macOS wheel
     if sys.platform == "darwin":
         command += ["-undefined", "dynamic_lookup"]

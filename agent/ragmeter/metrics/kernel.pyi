@@ -1,6 +1,6 @@
 """The types of the native text kernel."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 class PassageIds:
     @property
@@ -89,3 +89,13 @@ def find_sentence_spans(
     search_abbreviation: Callable[[str], object],
     limit: int,
 ) -> list[tuple[int, int]]: ...
+def read_english(stop_words: Iterable[str], suffixes: Iterable[tuple[str, int]]) -> None: ...
+
+class Pattern:
+    def __init__(self, source: str, flags: int = 0) -> None: ...
+    def find_all(self, text: str) -> list[list[tuple[int, int]]]: ...
+
+def find_quantities(text: str) -> list[tuple[int, int, list[tuple[str, ...]]]]: ...
+def adopt_notation(
+    text: str, passages: Sequence[str], query: str
+) -> tuple[list[tuple[int, int, str]], int]: ...

@@ -19,6 +19,162 @@ import os
 import sys
 import threading
 
+from cpython.unicode cimport PyUnicode_FromKindAndData
+from libcpp cimport bool as truth
+
+
+cdef extern from "native/text.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Letters:
+        Letters()
+        const char* data()
+        size_t size()
+        void push_back(Py_UCS4)
+    cdef cppclass Text:
+        Text()
+        Text(const void*, int, Py_ssize_t)
+
+
+cdef extern from "native/english.hpp" namespace "ragmeter" nogil:
+    cdef cppclass English:
+        void add_stop_word(const Letters&) except +
+        void add_suffix(const Letters&, int) except +
+
+
+cdef extern from "native/pattern.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Match:
+        truth has(int)
+        Py_ssize_t start(int)
+        Py_ssize_t end(int)
+    cdef cppclass CompiledPattern "ragmeter::Pattern":
+        CompiledPattern(const Letters&, int) except +
+        int groups()
+        truth search(const Text&, Py_ssize_t, Match&) except +
+        truth match(const Text&, Py_ssize_t, Match&) except +
+
+
+cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Key:
+        vector[Letters] parts
+    cdef cppclass Quantity:
+        Py_ssize_t start, end
+        vector[Key] keys
+    cdef cppclass Change "ragmeter::Notation::Change":
+        Py_ssize_t start, end
+        Letters text
+    cdef cppclass Notation:
+        Notation(const English&) except +
+        void find(const Text&, vector[Quantity]&) except +
+        int adopt(const Text&, const vector[Text]&, const Text&, vector[Change]&) except +
+
+
+cdef English english
+cdef Notation* notation = new Notation(english)
+
+
+cdef Letters _letters(str text):
+    cdef Letters out
+    cdef Py_UCS4 sign
+    for sign in text:
+        out.push_back(sign)
+    return out
+
+
+cdef Text _text(str text) except *:
+    """Return the buffer of a string, which lives as long as the string does."""
+    return Text(PyUnicode_DATA(text), PyUnicode_KIND(text), len(text))
+
+
+cdef str _string(const Letters& text):
+    return PyUnicode_FromKindAndData(4, (<Letters&>text).data(), (<Letters&>text).size())
+
+
+def read_english(stop_words, suffixes):
+    """Take the stop words, and the suffixes with the letters that a stem keeps at least."""
+    for word in stop_words:
+        english.add_stop_word(_letters(word))
+    for suffix, keep in suffixes:
+        english.add_suffix(_letters(suffix), keep)
+
+
+cdef class Pattern:
+    """A regular expression of the kernel, with the meaning that `re` gives it.
+
+    Args:
+        source: The expression.
+        flags: 1 to ignore case, 2 for `re.MULTILINE`, 4 for `re.DOTALL`.
+    """
+
+    cdef CompiledPattern* pattern
+
+    def __cinit__(self, str source not None, int flags=0):
+        self.pattern = new CompiledPattern(_letters(source), flags)
+
+    def __dealloc__(self):
+        del self.pattern
+
+    def find_all(self, str text not None):
+        """Return the spans of all groups of each match, as `finditer` finds them."""
+        cdef Match match
+        cdef Text data = _text(text)
+        cdef Py_ssize_t at = 0
+        cdef int group
+        cdef bint found
+        out = []
+        while at <= len(text):
+            with nogil:
+                found = self.pattern.search(data, at, match)
+            if not found:
+                break
+            spans = []
+            for group in range(self.pattern.groups() + 1):
+                if match.has(group):
+                    spans.append((match.start(group), match.end(group)))
+                else:
+                    spans.append((-1, -1))
+            out.append(spans)
+            at = match.end(0) + (match.end(0) == match.start(0))
+        return out
+
+
+def find_quantities(str text not None):
+    """Return the numbers, dates and times of a text: start, end, and values as tuples."""
+    cdef vector[Quantity] found
+    cdef Text data = _text(text)
+    with nogil:
+        notation.find(data, found)
+    out = []
+    cdef size_t at, key, part
+    for at in range(found.size()):
+        keys = []
+        for key in range(found[at].keys.size()):
+            parts = []
+            for part in range(found[at].keys[key].parts.size()):
+                parts.append(_string(found[at].keys[key].parts[part]))
+            keys.append(tuple(parts))
+        out.append((found[at].start, found[at].end, keys))
+    return out
+
+
+def adopt_notation(str text not None, passages, str query not None):
+    """Find what to replace in a text so that it writes its values as passages or query do.
+
+    Returns:
+        The changes as (start, end, text), and how many values stand in place of another one.
+    """
+    cdef vector[Text] pages
+    cdef vector[Change] changes
+    cdef Text data = _text(text), asked = _text(query)
+    cdef int replaced
+    cdef size_t at
+    for passage in passages:
+        pages.push_back(_text(<str?>passage))
+    with nogil:
+        replaced = notation.adopt(data, pages, asked, changes)
+    out = []
+    for at in range(changes.size()):
+        out.append((changes[at].start, changes[at].end, _string(changes[at].text)))
+    return out, replaced
+
 # From 3.12 on the interpreter's sum of floats is compensated (Neumaier).
 cdef bint COMPENSATED = sys.version_info >= (3, 12)
 

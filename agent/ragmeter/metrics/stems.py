@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from importlib import resources
 from sys import intern
 
+from ragmeter.metrics import kernel
 from ragmeter.metrics.english import ENGLISH, STOP_WORDS
 
 _STEM_CACHE_LIMIT = 200_000  # words (about 30 MB); beyond it the cache is cleared
@@ -17,6 +18,9 @@ _STEM_CACHE_WORD_CHARS = 40  # longer words hardly come back
 _SUFFIXES: dict[str, list[tuple[str, int]]] = {}
 for _suffix, _keep in ENGLISH["suffixes"].items():
     _SUFFIXES.setdefault(_suffix[-1], []).append((_suffix, _keep))
+
+
+kernel.read_english(STOP_WORDS, ENGLISH["suffixes"].items())
 
 
 def stem_word(word: str) -> str:

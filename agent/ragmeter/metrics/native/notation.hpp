@@ -1,0 +1,743 @@
+// The numbers, dates and times of texts, and how an answer is read in its passages' notation.
+#pragma once
+
+#include <algorithm>
+
+#include "english.hpp"
+#include "pattern.hpp"
+
+namespace ragmeter {
+
+// -- what is read as a number, a date or a time
+
+#define MONTH \
+    "(?:january|february|march|april|may|june|july|august|september|october|november|december" \
+    "|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?![a-z])\\.?)"
+#define DAY "(?:0?[1-9]|[12]\\d|3[01])(?:st|nd|rd|th)?"
+#define YEAR "(?:1[5-9]|20|21)\\d\\d"
+#define NUMBER \
+    "(?:\\d{1,3}(?:[,.'’ ]\\d{3})+|\\d{1,2}(?:,\\d\\d)+,\\d{3}|\\d{1,15})" \
+    "(?:[.,]\\d{1,10})?(?:e[+-]?\\d{1,2})?"
+#define SCALE \
+    "(?:hundred|thousand|million|billion|trillion|lakh|crore|mio|mrd|mn|bn|tn|[kmb])(?:s\\b)?\\b\\.?"
+#define CURRENCY_SIGN "(?:us\\$|usd|eur|gbp|jpy|inr|chf|cad|aud|rs\\.?|[$€£¥₹])"
+#define CURRENCY_NAME \
+    "(?:us[ -])?(?:dollars?|euros?|pounds?(?: sterling)?|yen|rupees?|francs?" \
+    "|usd|eur|gbp|jpy|inr|chf|cad|aud)\\b|[$€£¥₹]"
+#define PERCENT "%|percent(?:age points?)?\\b|per cent\\b|pct\\b|pc\\b"
+#define NUMBER_WORD \
+    "seventeen|thirteen|fourteen|eighteen|nineteen|fifteen|sixteen|seventy|eleven|twelve|twenty" \
+    "|thirty|eighty|ninety|three|seven|eight|forty|fifty|sixty|four|five|nine|one|two|six|ten" \
+    "|hundred|thousand|million|billion|trillion|dozen"
+#define NUMBER_WORDS \
+    "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
+
+const char QUANTITY[] =
+    "(?<![\\w.])(?:"
+    "(?P<iso>(?P<iy>" YEAR ")(?P<is>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=is)(?P<id>0?[1-9]|[12]\\d"
+    "|3[01])(?!\\d))"
+    "|(?P<num>(?P<na>\\d{1,2})(?P<ns>[-/.])(?P<nb>\\d{1,2})(?P=ns)(?P<ny>" YEAR
+    "|\\d\\d)(?![\\d.]\\d|\\d))"
+    "|(?P<cjk>(?P<cy>" YEAR ")年 ?(?P<cm>1[0-2]|0?[1-9])月 ?(?P<cd>\\d{1,2})日)"
+    "|(?P<mdy>(?P<mm>" MONTH ") (?:the )?(?P<md>" DAY ")\\b(?![:.]\\d"
+    "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" YEAR ")\\b)?)"
+    "|(?P<dmy>(?:the )?(?P<dd>" DAY ")[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
+    "(?:,?[ -](?P<dy>" YEAR ")\\b)?)"
+    "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" YEAR ")\\b)"
+    "|(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
+    "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
+    "|(?P<clock>(?P<ch>[01]?\\d"
+    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?)"
+    "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b)"
+    "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
+    "|(?P<fiscal>(?:fy|fiscal(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)\\b)"
+    "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
+    "|3rd|4th)[ -]quarter)"
+    "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
+    "|(?P<amount>(?!40[13] ?\\(?[kb])(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")"
+    "(?:[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
+    "(?![\\w]|[.,]\\d)(?:[ -]?(?:(?P<percent>" PERCENT ")|(?P<name>" CURRENCY_NAME ")))?)"
+    "|(?P<spelt>(?P<words>" NUMBER_WORDS ")(?:[ -](?:(?P<wpercent>" PERCENT
+    ")|(?P<wname>" CURRENCY_NAME ")))?)"
+    ")";
+
+// The groups of `QUANTITY`; those of its kinds come first.
+enum Group {
+    G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_UHR, G_NOON, G_FISCAL,
+    G_QUARTER, G_AMOUNT, G_SPELT, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
+    G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
+    G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
+    G_WORDS, G_WPERCENT, G_WNAME, G_COUNT
+};
+const char* const GROUPS[] = {
+    "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "uhr", "noon", "fiscal",
+    "quarter", "amount", "spelt", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
+    "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
+    "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
+    "words", "wpercent", "wname",
+};
+
+// A word that may be a number has one of these; looking for them is quicker than the pattern.
+const char* const SPELT[] = {
+    "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "er cent", "ollar",
+    "noon", "midn", "uarter", "fy", "fiscal", "q1", "q2", "q3", "q4", "usd", "eur", "gbp", "us$",
+    "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
+    "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
+    "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
+    "jpy", "inr", "rs", "chf", "cad", "aud",
+};
+const char* const WORDY[] = {
+    "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
+};
+const char FIGURE_START[] = "[\\d$€£¥₹](?<![\\w.].)";
+const char WORD_START[] =
+    "(?<![\\w.])(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|one|two|three|four|five|six|seven"
+    "|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen"
+    "|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion"
+    "|trillion|dozen|half a|noon|midnight|fy|fiscal|q1|q2|q3|q4|first|second|third|fourth|usd|eur"
+    "|gbp|jpy|inr|chf|cad|aud|rs|us|the |a )";
+
+const char* const MONTHS[] = {
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+};
+
+// A value: its kind, and what it is made of.
+struct Key {
+    std::vector<Letters> parts;
+
+    Key(std::initializer_list<Letters> parts) : parts(parts) {}
+    // One text of all, which no other key has.
+    Letters whole() const {
+        Letters out;
+        for (const Letters& part : parts) { out += part; out.push_back(0x1F); }
+        return out;
+    }
+    bool is(const char* kind) const { return parts[0] == letters(kind); }
+};
+
+// A number, date or time over [start, end) of a text.
+struct Quantity {
+    Py_ssize_t start = 0, end = 0;
+    std::vector<Key> keys;  // its values from the most to the least exact
+    Py_ssize_t figure = -1, figure_end = -1;  // of its number without unit
+    Letters single;  // how it is written as one word
+
+    // What it is a value of: a unit, or a date, time and so on.
+    const Letters& kind() const {
+        const Key& first = keys[0];
+        return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
+    }
+    bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
+};
+
+inline Letters digits(unsigned __int128 value) {
+    Letters out;
+    do out.insert(out.begin(), U'0' + (char32_t)(value % 10)); while (value /= 10);
+    return out;
+}
+
+inline long number_of(const Letters& text) {  // of the digits in it
+    long out = 0;
+    for (char32_t sign : text)
+        if (Py_UNICODE_ISDECIMAL(sign)) out = 10 * out + Py_UNICODE_TODECIMAL(sign);
+    return out;
+}
+
+inline bool all_decimal(const Letters& text) {
+    for (char32_t sign : text) if (!Py_UNICODE_ISDECIMAL(sign)) return false;
+    return !text.empty();
+}
+
+// A decimal number of at most 28 digits, as those of Python's `decimal` are after a product.
+struct Decimal {
+    Letters coefficient;
+    long exponent = 0;
+
+    // Multiply by a power of ten.
+    void scale(long power) {
+        coefficient.append(power, U'0');
+        size_t zeros = coefficient.find_first_not_of(U'0');
+        coefficient = zeros == Letters::npos ? U"0" : coefficient.substr(zeros);
+        if (coefficient.size() <= 28) return;
+        long dropped = (long)coefficient.size() - 28;
+        Letters rest = coefficient.substr(28);
+        coefficient.resize(28);
+        exponent += dropped;
+        bool more = rest[0] > '5' || (rest[0] == '5' && rest.find_first_not_of(U'0', 1) != Letters::npos);
+        bool half = rest[0] == '5' && !more;
+        if (!more && !(half && (coefficient.back() - '0') % 2)) return;
+        size_t at = 28;
+        while (at > 0 && coefficient[at - 1] == '9') coefficient[--at] = '0';
+        if (at) coefficient[at - 1]++;
+        else { coefficient.insert(coefficient.begin(), U'1'); coefficient.resize(28); exponent++; }
+    }
+
+    Letters shown() const {
+        if (coefficient == U"0") return coefficient;
+        Letters out = coefficient;
+        if (exponent >= 0) return out.append(exponent, U'0');
+        if ((long)out.size() <= -exponent) out.insert(0, -exponent - out.size() + 1, U'0');
+        out.insert(out.size() + exponent, 1, U'.');
+        while (out.back() == '0') out.pop_back();
+        if (out.back() == '.') out.pop_back();
+        return out;
+    }
+};
+
+// Read a number with separators of any kind; false if it is none.
+//
+// Three digits behind a single point are thousands, as in "1.450", unless a scale follows as in
+// "1.450 million".
+inline bool parse_figure(const Letters& text, bool scaled, Decimal& out) {
+    Letters plain, power;
+    bool behind = false;
+    for (char32_t sign : text) {
+        sign = Py_UNICODE_TOLOWER(sign);
+        if (sign == 0x2019 || sign == '\'' || sign == ' ') continue;
+        if (!behind && sign == 'e') { behind = true; continue; }
+        (behind ? power : plain).push_back(sign);
+    }
+    auto count = [&](char32_t sign) { return std::count(plain.begin(), plain.end(), sign); };
+    long points = count('.'), commas = count(',');
+    if (points && commas) {
+        size_t point = plain.rfind(U'.'), comma = plain.rfind(U',');
+        char32_t other = point > comma ? ',' : '.';
+        plain.erase(std::remove(plain.begin(), plain.end(), other), plain.end());
+        if (count(count('.') ? U'.' : plain[0]) > 1) return false;
+        std::replace(plain.begin(), plain.end(), U',', U'.');
+    } else if (points + commas) {
+        char32_t sign = points ? '.' : ',';
+        std::vector<Letters> groups(1);
+        for (char32_t one : plain) {
+            if (one == sign) groups.emplace_back();
+            else groups.back().push_back(one);
+        }
+        const Letters& head = groups[0];
+        bool thousands = !head.empty() && head.size() < 4 && head != U"0";
+        for (size_t at = 1; at < groups.size(); at++) thousands &= groups[at].size() == 3;
+        bool indian = sign == ',' && groups.size() > 2 && groups.back().size() == 3;
+        if ((thousands || indian) && !(scaled && points == 1)) {
+            plain.erase(std::remove(plain.begin(), plain.end(), sign), plain.end());
+        } else if (groups.size() == 2) {
+            std::replace(plain.begin(), plain.end(), U',', U'.');
+        } else {
+            return false;
+        }
+    }
+    if (count('.') > 1 || count(',')) return false;
+    out.coefficient.clear();
+    out.exponent = 0;
+    bool fraction = false;
+    for (char32_t sign : plain) {
+        if (sign == '.') { fraction = true; continue; }
+        if (!Py_UNICODE_ISDECIMAL(sign)) return false;
+        out.coefficient.push_back(U'0' + Py_UNICODE_TODECIMAL(sign));
+        out.exponent -= fraction;
+    }
+    if (out.coefficient.empty()) return false;
+    if (!power.empty()) out.exponent += power[0] == '-' ? -number_of(power) : number_of(power);
+    return true;
+}
+
+// The value of a number in words; false if they make none.
+inline bool parse_words(const Letters& text, unsigned __int128& value) {
+    static const std::unordered_map<Letters, int> units = [] {
+        std::unordered_map<Letters, int> out;
+        const char* names[] = {
+            "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+            "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+            "nineteen", "twenty"};
+        for (int at = 0; at < 20; at++) out[letters(names[at])] = at + 1;
+        const char* tens[] = {"thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"};
+        for (int at = 0; at < 7; at++) out[letters(tens[at])] = 10 * (at + 3);
+        return out;
+    }();
+    static const std::unordered_map<Letters, long long> scales = {
+        {U"hundred", 100}, {U"thousand", 1000}, {U"million", 1000000}, {U"billion", 1000000000},
+        {U"trillion", 1000000000000}, {U"dozen", 12}};
+    std::vector<Letters> words(1);
+    for (char32_t sign : lower(text)) {
+        if (sign >= 'a' && sign <= 'z') words.back().push_back(sign);
+        else if (!words.back().empty()) words.emplace_back();
+    }
+    words.erase(
+        std::remove_if(words.begin(), words.end(), [](const Letters& word) {
+            return word.empty() || word == U"and";
+        }), words.end());
+    unsigned __int128 total = 0, part = 0;
+    long long last = 1000000000000000;
+    if (words.size() > 1 && words[0] == U"half" && words[1] == U"a") {
+        if (words.size() != 3) return false;
+        auto scale = scales.find(words[2]);
+        value = scale == scales.end() ? 0 : scale->second / 2;
+        return true;
+    }
+    for (const Letters& word : words) {
+        auto unit = units.find(word);
+        if (word == U"a" || word == U"an") {
+            part = 1;
+        } else if (unit != units.end()) {
+            if (part % 100 && !(part % 10 == 0 && unit->second < 10)) return false;
+            part += unit->second;
+        } else {
+            auto scale = scales.find(word);
+            if (scale == scales.end()) return false;
+            if (word == U"hundred" || word == U"dozen") {
+                part = (part > 1 ? part : 1) * scale->second;
+                continue;
+            }
+            if (scale->second >= last) return false;
+            total += (part > 1 ? part : 1) * scale->second;
+            part = 0;
+            last = scale->second;
+        }
+    }
+    value = total + part;
+    return true;
+}
+
+// Reads the quantities of texts.
+class Notation {
+  public:
+    explicit Notation(const English& english)
+        : english_(english), quantity_(QUANTITY, IGNORE_CASE), figure_start_(FIGURE_START),
+          word_start_(WORD_START), beside_("[^\\W\\d_]{3,}") {
+        for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
+        for (const char* word : SPELT) add(spelt_, word);
+        for (const char* word : WORDY) add(wordy_, word);
+    }
+
+    // The numbers, dates and times of a text in order.
+    void find(const Text& text, std::vector<Quantity>& out) const {
+        std::vector<Py_ssize_t> starts;
+        Match match;
+        Py_ssize_t at = 0, end = 0;
+        while (figure_start_.search(text, at, match)) {
+            starts.push_back(match.start());
+            at = match.end();
+        }
+        Letters wide;
+        std::string narrow;
+        Text low;
+        bool longer = false;
+        if (text.kind == 1) {  // so is its lower case
+            narrow.resize(text.size);
+            for (Py_ssize_t place = 0; place < text.size; place++)
+                narrow[place] = (char)lower_sign(((const uint8_t*)text.data)[place]);
+            low = Text(narrow.data(), 1, text.size);
+        } else {
+            for (Py_ssize_t place = 0; place < text.size; place++) {
+                wide.push_back(lower_sign(text.at(place)));
+                longer |= text.at(place) == 0x130;  // whose lower case are two characters
+            }
+            low = Text(wide);
+        }
+        if (!longer && holds(spelt_, low)) {
+            at = 0;
+            while (word_start_.search(low, at, match)) {
+                starts.push_back(match.start());
+                at = match.end();
+            }
+            std::sort(starts.begin(), starts.end());
+        }
+        int count = 0;
+        for (Py_ssize_t start : starts) {
+            if (start < end || !quantity_.match(text, start, match)) continue;
+            end = match.end();
+            Quantity item;
+            item.start = match.start();
+            item.end = match.end();
+            if (read(text, match, item)) out.push_back(std::move(item));
+            if (++count >= MOST) return;
+        }
+    }
+
+    // Whether a text may have a number.
+    bool may_have(const Text& text) const {
+        for (Py_ssize_t at = 0; at < text.size; at++) {
+            Py_UCS4 sign = text.at(at);
+            if (sign < 128 ? sign >= '0' && sign <= '9' : Py_UNICODE_ISDECIMAL(sign)) return true;
+        }
+        return holds(wordy_, text);
+    }
+
+    struct Change { Py_ssize_t start, end; Letters text; };
+
+    // What to replace in a text so that it has the quantities as passages, or else the query, write
+    // the same values. Returned is the number of values that no passage has where passages have
+    // another value of the same kind beside the same words.
+    int adopt(const Text& text, const std::vector<Text>& passages, const Text& query,
+              std::vector<Change>& changes) const {
+        if (passages.empty() || !may_have(text)) return 0;
+        int replaced = 0;
+        std::vector<Quantity> items;
+        find(text, items);
+        std::unordered_set<Letters> said;
+        for (const Quantity& item : items)
+            for (const Key& key : item.keys) said.insert(key.whole());
+        std::vector<Quantities> known;
+        for (const Quantity& item : items) {
+            Letters raw = text.part(item.start, item.end);
+            bool stands = stands_in(raw, query);
+            for (const Text& passage : passages) stands = stands || stands_in(raw, passage);
+            if (stands) continue;
+            if (known.empty()) {
+                for (const Text& passage : passages) known.push_back(read_all(passage));
+                known.push_back(read_all(query));
+            }
+            if (all_decimal(raw) && raw.size() < 3) continue;  // may be the item of a list, too
+            write_as_known(item, raw, text, known, changes);
+            bool has = false;
+            for (const Key& key : item.keys)
+                for (const Quantities& one : known) has = has || one.whole.count(key.whole());
+            if (has) continue;
+            std::vector<Letters> beside = words_beside(text, item.start, item.end);
+            if (!stands_replaced(item, beside, said, known)) continue;
+            replaced++;
+            if (item.is_time())  // as one word: no part of it is found by chance
+                changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"min"});
+        }
+        return replaced;
+    }
+
+  private:
+    struct Words {  // by their first two letters
+        std::vector<uint8_t> numbers = std::vector<uint8_t>(1 << 14);
+        std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
+    };
+
+    struct Place { Letters kind, key; std::vector<Letters> beside; };
+
+    // What a text has, by value, as it is written there.
+    struct Quantities {
+        std::unordered_map<Letters, Letters> whole, figures;
+        std::vector<Place> places;
+    };
+
+    static void add(Words& words, const char* text) {
+        Letters word = letters(text);
+        uint8_t& number = words.numbers[word[0] << 7 | word[1]];
+        if (!number) {
+            number = (uint8_t)words.words.size();
+            words.words.emplace_back();
+        }
+        words.words[number].push_back(word);
+    }
+
+    static bool holds(const Words& words, const Text& text) {
+        for (Py_ssize_t at = 0; at + 1 < text.size; at++) {
+            Py_UCS4 one = text.at(at), two = text.at(at + 1);
+            if ((one | two) > 127) continue;
+            for (const Letters& word : words.words[words.numbers[one << 7 | two]])
+                if (at + (Py_ssize_t)word.size() <= text.size && text.stands(word, at)) return true;
+        }
+        return false;
+    }
+
+    static bool looks_structured(const Text& text) {
+        int count = 0;
+        Py_ssize_t end = text.size < 400 ? text.size : 400;
+        for (Py_ssize_t at = 0; at + 1 < end; at++) {
+            Py_UCS4 sign = text.at(at);
+            count += (sign == '"' || sign == '\'') && text.at(at + 1) == ':';
+        }
+        return count >= 3;
+    }
+
+    Quantities read_all(const Text& text) const {
+        Quantities out;
+        std::vector<Quantity> items;
+        bool record = looks_structured(text);
+        find(text, items);
+        for (const Quantity& item : items) {
+            if (record && item.is_time()) continue;  // opening hours, which are compared as such
+            Letters raw = text.part(item.start, item.end);
+            for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
+            Letters last = item.keys.back().whole();
+            out.places.push_back({item.kind(), last, words_beside(text, item.start, item.end)});
+            if (item.figure >= 0) out.figures.emplace(last, text.part(item.figure, item.figure_end));
+        }
+        return out;
+    }
+
+    // The stems of the content words next to a place, each once.
+    std::vector<Letters> words_beside(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
+        std::vector<Letters> before, out;
+        words(text, start > REACH ? start - REACH : 0, start, before);
+        for (size_t at = before.size() > 3 ? before.size() - 3 : 0; at < before.size(); at++)
+            out.push_back(before[at]);
+        before.clear();
+        words(text, end, end + REACH < text.size ? end + REACH : text.size, before);
+        for (size_t at = 0; at < before.size() && at < 3; at++) out.push_back(before[at]);
+        for (Letters& word : out) word = english_.content_stem(lower(word));
+        std::sort(out.begin(), out.end());
+        out.erase(std::unique(out.begin(), out.end()), out.end());
+        if (!out.empty() && out[0].empty()) out.erase(out.begin());
+        return out;
+    }
+
+    void words(const Text& text, Py_ssize_t at, Py_ssize_t end, std::vector<Letters>& out) const {
+        Match match;
+        while (beside_.search(text, at, match, end)) {
+            out.push_back(text.part(match.start(), match.end()));
+            at = match.end();
+        }
+    }
+
+    static bool stands_replaced(
+        const Quantity& item, const std::vector<Letters>& beside,
+        const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) {
+        for (const Quantities& one : known)
+            for (const Place& place : one.places) {
+                if (place.kind != item.kind() || said.count(place.key)) continue;
+                int shared = 0;
+                for (const Letters& word : beside)
+                    shared += std::binary_search(place.beside.begin(), place.beside.end(), word);
+                if (shared > 1) return true;
+            }
+        return false;
+    }
+
+    // Whether a text has a quantity as it is written.
+    static bool stands_in(const Letters& raw, const Text& text) {
+        auto digit = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISDIGIT(text.at(at)); };
+        auto parts = [&](Py_ssize_t at) {
+            return at >= 0 && at < text.size && (text.at(at) == '.' || text.at(at) == ',');
+        };
+        auto joins = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISALNUM(text.at(at)); };
+        Py_ssize_t size = (Py_ssize_t)raw.size(), at = text.size ? text.find(raw) : -1;
+        for (; at >= 0; at = text.find(raw, at + 1)) {
+            Py_ssize_t end = at + size;
+            if (joins(at - 1) || joins(end)) continue;
+            if (Py_UNICODE_ISDIGIT(raw[0]) && parts(at - 1) && digit(at - 2)) continue;
+            if (Py_UNICODE_ISDIGIT(raw.back()) && parts(end) && digit(end + 1)) continue;
+            return true;
+        }
+        return false;
+    }
+
+    static void write_as_known(
+        const Quantity& item, const Letters& raw, const Text& text,
+        const std::vector<Quantities>& known, std::vector<Change>& changes) {
+        for (const Key& key : item.keys) {
+            Letters whole = key.whole();
+            for (const Quantities& one : known) {
+                auto found = one.whole.find(whole);
+                if (found == one.whole.end()) continue;
+                if (item.figure >= 0 && key.parts.size() == 2 && item.keys.size() == 2) break;  // another unit
+                Letters as = found->second;
+                const std::vector<Letters>& most = item.keys[0].parts;
+                if (key.is("d") && key.parts.size() < most.size() && as.find(most[1]) == Letters::npos)
+                    as += U", " + most[1];
+                if (item.figure >= 0 && item.keys.size() == 1) {
+                    auto figure = one.figures.find(whole);
+                    if (figure != one.figures.end()) as = figure->second;
+                }
+                if (as != raw) changes.push_back({item.start, item.end, as});
+                return;
+            }
+        }
+        if (item.figure >= 0) {
+            Letters figure = text.part(item.figure, item.figure_end), as;
+            Letters last = item.keys.back().whole();
+            for (const Quantities& one : known) {
+                auto found = one.figures.find(last);
+                if (found == one.figures.end()) continue;
+                as = found->second;
+                break;
+            }
+            if (as.empty()) {
+                bool whole = item.single.find(U'.') == Letters::npos;
+                as = !all_decimal(figure) && whole ? item.single : figure;
+            }
+            if (as != figure) changes.push_back({item.figure, item.figure_end, as});
+            return;
+        }
+        if (!item.single.empty() && raw != item.single)
+            changes.push_back({item.start, item.end, item.single});
+    }
+
+    // -- what was matched
+
+    static Letters full_year(const Letters& year) {
+        if (year.size() == 4) return year;
+        return (year < U"50" ? U"20" : U"19") + year;
+    }
+
+    static int month_number(const Letters& name) {
+        Letters low = lower(name.substr(0, 3));
+        for (int month = 0; month < 12; month++)
+            if (lower(letters(MONTHS[month]).substr(0, 3)) == low) return month + 1;
+        return 0;
+    }
+
+    static bool date(Quantity& item, const Letters& year, long month, long day) {
+        if (month < 1 || month > 12 || day < 1 || day > 31) return false;
+        Letters name = letters(MONTHS[month - 1]) + U" " + digits(day);
+        if (!year.empty()) {
+            Letters full = full_year(year);
+            item.keys.push_back(Key{U"d", full, digits(month), digits(day)});
+            name += U", " + full;
+        }
+        item.keys.push_back(Key{U"d", digits(month), digits(day)});
+        item.single = name;
+        return true;
+    }
+
+    static bool numeric_date(Quantity& item, const Letters& sign, const Letters& year, long first, long second) {
+        bool dot = sign == U".";
+        if (dot && year.size() == 2 && second > 12) return false;
+        if (first > 12 || (dot && second <= 12)) return date(item, year, second, first);
+        if (!date(item, year, first, second)) return false;
+        if (first != second && second <= 12)  // either may be the month
+            item.keys.insert(
+                item.keys.begin() + 1, Key{U"d", full_year(year), digits(second), digits(first)});
+        return true;
+    }
+
+    // `half` tells that its half of the day is known.
+    static bool time(Quantity& item, long minutes, bool half) {
+        if (half) item.keys.push_back(Key{U"t", digits(minutes % 1440)});
+        item.keys.push_back(Key{U"h", digits(minutes % 720)});
+        return true;
+    }
+
+    static Letters unit(const Letters& percent, const Letters& sign, const Letters& name) {
+        static const std::pair<Letters, std::vector<Letters>> currencies[] = {
+            {U"$", {U"$", U"us$", U"usd", U"dollar"}}, {U"€", {U"€", U"eur", U"euro"}},
+            {U"£", {U"£", U"gbp", U"pound"}}, {U"¥", {U"¥", U"jpy", U"yen"}},
+            {U"₹", {U"₹", U"inr", U"rs", U"rupee"}}};
+        if (!percent.empty()) return U"%";
+        for (const Letters* one : {&sign, &name}) {
+            if (one->empty()) continue;
+            Letters low = lower(*one);
+            for (const auto& currency : currencies)
+                for (const Letters& word : currency.second)
+                    if (low.find(word) != Letters::npos) return currency.first;
+            return low;
+        }
+        return Letters();
+    }
+
+    bool amount(const Match& match, const Letters& value, const Letters& unit, Group figure, Quantity& item) const {
+        if (!unit.empty()) item.keys.push_back(Key{U"n", value, unit});
+        item.keys.push_back(Key{U"n", value});
+        int group = groups_[figure];
+        item.figure = match.start(group);
+        item.figure_end = match.end(group);
+        item.single = value;
+        return true;
+    }
+
+    static long power_of(const Letters& scale) {
+        static const std::unordered_map<Letters, long> powers = {
+            {U"hundred", 2}, {U"thousand", 3}, {U"million", 6}, {U"billion", 9}, {U"trillion", 12},
+            {U"lakh", 5}, {U"crore", 7}, {U"k", 3}, {U"m", 6}, {U"mn", 6}, {U"mm", 6}, {U"mio", 6},
+            {U"b", 9}, {U"bn", 9}, {U"mrd", 9}, {U"t", 12}, {U"tn", 12}};
+        auto found = powers.find(scale);
+        if (found != powers.end()) return found->second;
+        size_t end = scale.find_last_not_of(U's');
+        found = powers.find(scale.substr(0, end == Letters::npos ? 0 : end + 1));
+        return found == powers.end() ? 0 : found->second;
+    }
+
+    bool read(const Text& text, const Match& match, Quantity& item) const {
+        auto of = [&](Group group) { return match.text(text, groups_[group]); };
+        auto number = [&](Group group) { return number_of(of(group)); };
+        int kind = 0;
+        while (!match.has(groups_[kind])) kind++;
+        switch (kind) {
+            case G_ISO: return date(item, of(G_IY), number(G_IM), number(G_ID));
+            case G_NUM: return numeric_date(item, of(G_NS), of(G_NY), number(G_NA), number(G_NB));
+            case G_CJK: return date(item, of(G_CY), number(G_CM), number(G_CD));
+            case G_MDY: return date(item, of(G_MY), month_number(of(G_MM)), number(G_MD));
+            case G_DMY: return date(item, of(G_DY), month_number(of(G_DM)), number(G_DD));
+            case G_MONTH: {
+                int month = month_number(of(G_OM));
+                if (!month) return false;
+                item.keys.push_back(Key{U"m", of(G_OY), digits(month)});
+                item.single = letters(MONTHS[month - 1]) + U" " + of(G_OY);
+                return true;
+            }
+            case G_TIME: {
+                long hour = number(G_TH);
+                if (hour > 12) return false;
+                bool late = lower(of(G_TA)) == U"p";
+                return time(item, (hour % 12 + 12 * late) * 60 + number(G_TM), true);
+            }
+            case G_CLOCK: {
+                Letters hour = of(G_CH);
+                bool known = number_of(hour) > 12 || hour[0] == '0';
+                return time(item, number_of(hour) * 60 + number(G_CI), known);
+            }
+            case G_UHR: return time(item, number(G_UH) * 60 + number(G_UM), true);
+            case G_NOON: {
+                bool noon = lower(of(G_NOON)).find(U"noon") != Letters::npos;
+                return time(item, noon ? 720 : 0, true);
+            }
+            case G_FISCAL: {
+                Letters year = full_year(of(G_FY));
+                item.keys.push_back(Key{U"fy", year});
+                item.keys.push_back(Key{U"n", year});
+                item.single = U"fiscal year " + year;
+                return true;
+            }
+            case G_QUARTER: {
+                Letters quarter = of(G_Q1);
+                if (quarter.empty()) quarter = of(G_Q2);
+                if (quarter.empty()) {
+                    Letters named = of(G_Q3), low = lower(named);
+                    quarter = low == U"first" ? U"1" : low == U"second" ? U"2" : low == U"third" ? U"3" :
+                        low == U"fourth" ? U"4" : named.substr(0, 1);
+                }
+                Letters year = of(G_QY);
+                item.single = U"Q" + quarter;
+                if (year.empty()) {
+                    item.keys.push_back(Key{U"q", quarter});
+                    return true;
+                }
+                year = full_year(year);
+                item.keys.push_back(Key{U"q", quarter, year});
+                item.single += U" " + year;
+                return true;
+            }
+            case G_AMOUNT: {
+                Letters scale = lower(of(G_SCALE)), sign = of(G_SIGN), name = of(G_NAME);
+                while (!scale.empty() && (scale.back() == '.' || scale.back() == ' ')) scale.pop_back();
+                while (!scale.empty() && (scale[0] == '.' || scale[0] == ' ')) scale.erase(0, 1);
+                bool letter = scale == U"m" || scale == U"t" || scale == U"mm";
+                if (letter && sign.empty() && name.empty() && !all_decimal(of(G_VALUE))) scale.clear();
+                Decimal value;
+                Letters percent = of(G_PERCENT);
+                if (!parse_figure(of(G_VALUE), !scale.empty() || !percent.empty(), value)) return false;
+                value.scale(power_of(scale));
+                Letters power = of(G_POWER);
+                if (!power.empty()) value.scale(number_of(power));
+                return amount(match, value.shown(), unit(percent, sign, name), G_FIGURE, item);
+            }
+            default: {
+                Letters low = lower(of(G_WORDS)), in = unit(of(G_WPERCENT), Letters(), of(G_WNAME));
+                if (low == U"a" || low == U"an" || low == U"half a") return false;
+                if (in.empty()) {
+                    static const Letters few[] = {
+                        U"one", U"two", U"three", U"four", U"five", U"six", U"seven", U"eight",
+                        U"nine", U"ten"};
+                    for (const Letters& word : few) if (low == word) return false;
+                }
+                unsigned __int128 value;
+                if (!parse_words(low, value)) return false;
+                return amount(match, digits(value), in, G_WORDS, item);
+            }
+        }
+    }
+
+    static const int MOST = 200;  // quantities of one text
+    static const Py_ssize_t REACH = 60;  // characters beside a quantity
+    const English& english_;
+    Pattern quantity_, figure_start_, word_start_, beside_;
+    int groups_[G_COUNT];
+    Words spelt_, wordy_;
+};
+
+}  // namespace ragmeter

@@ -1,0 +1,785 @@
+// Regular expressions with the meaning that Python's `re` gives them, without the interpreter.
+//
+// A pattern of `re` is compiled to nodes that name what follows them, and matched by backtracking.
+// Each branch knows by which characters it can begin, so most are passed over without a try. What
+// the patterns of the kernel need is there, and nothing else: no conditions, no possessive or
+// atomic groups, no flags within a pattern.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <stdexcept>
+
+#include "text.hpp"
+
+namespace ragmeter {
+
+enum PatternFlag { IGNORE_CASE = 1, MULTI_LINE = 2, DOT_ALL = 4 };
+
+enum SignClass : uint8_t { DIGITS = 1, NO_DIGITS = 2, WORDS = 4, NO_WORDS = 8, BLANKS = 16, NO_BLANKS = 32 };
+
+// A set of characters; those of ASCII are looked up.
+struct SignSet {
+    uint64_t ascii[2] = {0, 0};
+    std::vector<std::pair<char32_t, char32_t>> ranges;
+    uint8_t classes = 0;
+    bool negated = false, ignore_case = false;
+
+    void add(char32_t low, char32_t high) { ranges.emplace_back(low, high); }
+
+    bool slow(char32_t sign) const {
+        if (ignore_case) sign = Py_UNICODE_TOLOWER(sign);
+        bool in = false;
+        for (const auto& range : ranges)
+            if (range.first <= sign && sign <= range.second) { in = true; break; }
+        if (!in && classes) {
+            in = (classes & DIGITS && Py_UNICODE_ISDECIMAL(sign)) ||
+                (classes & NO_DIGITS && !Py_UNICODE_ISDECIMAL(sign)) ||
+                (classes & WORDS && is_word(sign)) || (classes & NO_WORDS && !is_word(sign)) ||
+                (classes & BLANKS && Py_UNICODE_ISSPACE(sign)) ||
+                (classes & NO_BLANKS && !Py_UNICODE_ISSPACE(sign));
+        }
+        return in != negated;
+    }
+
+    bool holds(char32_t sign) const {
+        return sign < 128 ? ascii[sign >> 6] >> (sign & 63) & 1 : slow(sign);
+    }
+
+    // Call it when all is added.
+    void finish() {
+        if (ignore_case) {
+            std::vector<std::pair<char32_t, char32_t>> given;
+            given.swap(ranges);
+            for (const auto& range : given)
+                for (char32_t sign = range.first; sign <= range.second; sign++) {
+                    char32_t low = Py_UNICODE_TOLOWER(sign);
+                    add(low, low);
+                    // what `re` takes for the same although lower case differs
+                    if (low == 'i') add(0x131, 0x131);
+                    if (low == 0x131) add('i', 'i');
+                    if (low == 's') add(0x17F, 0x17F);
+                    if (low == 0x17F) add('s', 's');
+                    if (low == 0xB5) add(0x3BC, 0x3BC);
+                }
+        }
+        for (char32_t sign = 0; sign < 128; sign++)
+            if (slow(sign)) ascii[sign >> 6] |= 1ULL << (sign & 63);
+    }
+};
+
+// By which characters a match can begin; `any` where it may be empty or is not known.
+struct First {
+    uint64_t ascii[2] = {0, 0};
+    bool wide = false, any = false;
+
+    void join(const First& other) {
+        ascii[0] |= other.ascii[0];
+        ascii[1] |= other.ascii[1];
+        wide |= other.wide;
+        any |= other.any;
+    }
+    bool allows(char32_t sign) const {
+        return any || (sign < 128 ? ascii[sign >> 6] >> (sign & 63) & 1 : wide);
+    }
+};
+
+enum Op : uint8_t {
+    SIGN, SET, ANY_SIGN, REPEAT_SIGN, SPLIT, LOOP, LOOP_TEST, SAVE, BACK, LOOK, LINE_START, LINE_END,
+    TEXT_START, TEXT_END, TEXT_LAST, BORDER, NO_BORDER, DONE
+};
+
+struct Node {
+    Op op = DONE;
+    bool lazy = false, negated = false, behind = false;
+    int next = -1;
+    int set = -1;  // of SET and REPEAT_SIGN
+    char32_t sign = 0;
+    long low = 0, high = 0;  // times; the width of a look behind
+    int body = -1, number = 0;  // of a loop, a group
+    std::vector<int> branches;
+    std::vector<First> firsts;  // of the branches, or of what follows
+    // Of a split into many: the branches that can begin with each character of ASCII, with others,
+    // and at the end of the text; those of one are chosen[from[it]] to chosen[from[it + 1]].
+    std::vector<int> chosen, from;
+};
+
+struct Match {
+    static const int MOST = 96;
+    Py_ssize_t places[2 * MOST];
+    Py_ssize_t start() const { return places[0]; }
+    Py_ssize_t end() const { return places[1]; }
+    bool has(int group) const { return places[2 * group + 1] >= 0 && places[2 * group] >= 0; }
+    Py_ssize_t start(int group) const { return places[2 * group]; }
+    Py_ssize_t end(int group) const { return places[2 * group + 1]; }
+    Letters text(const Text& of, int group) const {
+        return has(group) ? of.part(start(group), end(group)) : Letters();
+    }
+};
+
+class Pattern {
+  public:
+    Pattern(const Letters& source, int flags) : source_(source), flags_(flags) {
+        std::unique_ptr<Tree> tree = alternatives();
+        if (at_ != source_.size()) fail("unbalanced parenthesis");
+        Node end;
+        nodes_.push_back(end);
+        start_ = emit(*tree, 0);
+        first_ = first(start_, 0);
+        const Node& begin = nodes_[start_];
+        if (begin.op == LOOK && begin.behind && begin.negated && nodes_[begin.body].op == SET &&
+            nodes_[begin.body].next == 0)
+            guard_ = nodes_[begin.body].set;
+        behind_guard_ = guard_ < 0 ? start_ : begin.next;
+        for (size_t number = 0; number < nodes_.size(); number++) {
+            std::vector<First> firsts;
+            for (int branch : nodes_[number].branches) firsts.push_back(first(branch, 0));
+            Op op = nodes_[number].op;
+            if (op == REPEAT_SIGN || op == LOOP_TEST) {
+                firsts.push_back(first(nodes_[number].next, 0));
+                if (op == LOOP_TEST) firsts.push_back(first(nodes_[number].body, 0));
+            }
+            nodes_[number].firsts.swap(firsts);
+            if (nodes_[number].branches.size() > 3) choose(nodes_[number]);
+        }
+    }
+    explicit Pattern(const char* source, int flags = 0) : Pattern(letters(source), flags) {}
+
+    // The number of a named group.
+    int group(const char* name) const {
+        auto found = names_.find(letters(name));
+        if (found == names_.end()) throw std::runtime_error(std::string("no group ") + name);
+        return found->second;
+    }
+    int groups() const { return groups_; }
+
+    bool match(const Text& text, Py_ssize_t from, Match& out, Py_ssize_t end = -1) const {
+        if (end < 0 || end > text.size) end = text.size;
+        if (from > end) return false;
+        if (text.kind == 1) return Run<uint8_t>(*this, text, end).match(from, out);
+        if (text.kind == 2) return Run<uint16_t>(*this, text, end).match(from, out);
+        return Run<uint32_t>(*this, text, end).match(from, out);
+    }
+
+    bool search(const Text& text, Py_ssize_t from, Match& out, Py_ssize_t end = -1) const {
+        if (end < 0 || end > text.size) end = text.size;
+        if (text.kind == 1) return Run<uint8_t>(*this, text, end).search(from, out);
+        if (text.kind == 2) return Run<uint16_t>(*this, text, end).search(from, out);
+        return Run<uint32_t>(*this, text, end).search(from, out);
+    }
+
+    bool search(const Text& text) const {
+        Match found;
+        return search(text, 0, found);
+    }
+
+  private:
+    // -- what is read
+
+    struct Tree {
+        enum Kind { EMPTY, ONE, SEQUENCE, CHOICE, TIMES, GROUP, SAME, LOOK_AT, PLACE } kind = EMPTY;
+        std::vector<std::unique_ptr<Tree>> parts;
+        int set = -1;
+        char32_t sign = 0;
+        bool any = false, lazy = false, negated = false, behind = false;
+        long low = 0, high = 0;
+        int number = 0;
+        Op place = DONE;
+    };
+    typedef std::unique_ptr<Tree> Part;
+
+    [[noreturn]] void fail(const char* why) const { throw std::runtime_error(why); }
+    bool more() const { return at_ < source_.size(); }
+    char32_t peek(size_t ahead = 0) const {
+        return at_ + ahead < source_.size() ? source_[at_ + ahead] : 0;
+    }
+    bool take(const char* word) {
+        Letters wanted = letters(word);
+        if (source_.compare(at_, wanted.size(), wanted) != 0) return false;
+        at_ += wanted.size();
+        return true;
+    }
+
+    Part alternatives() {
+        Part first_part = sequence();
+        if (!more() || peek() != '|') return first_part;
+        Part out(new Tree);
+        out->kind = Tree::CHOICE;
+        out->parts.push_back(std::move(first_part));
+        while (more() && peek() == '|') {
+            at_++;
+            out->parts.push_back(sequence());
+        }
+        return out;
+    }
+
+    Part sequence() {
+        Part out(new Tree);
+        out->kind = Tree::SEQUENCE;
+        while (more() && peek() != '|' && peek() != ')') {
+            Part one = atom();
+            out->parts.push_back(times(std::move(one)));
+        }
+        return out;
+    }
+
+    bool number(long& out) {
+        size_t begin = at_;
+        out = 0;
+        while (peek() >= '0' && peek() <= '9') out = 10 * out + (long)(source_[at_++] - '0');
+        return at_ > begin;
+    }
+
+    Part times(Part one) {
+        if (!more()) return one;
+        long low, high;
+        size_t before = at_;
+        const long most = 1L << 30;
+        if (peek() == '*') { at_++; low = 0; high = most; }
+        else if (peek() == '+') { at_++; low = 1; high = most; }
+        else if (peek() == '?') { at_++; low = 0; high = 1; }
+        else if (peek() == '{') {
+            at_++;
+            bool some = number(low);
+            high = low;
+            if (peek() == ',') {
+                at_++;
+                if (!number(high)) high = most;
+                some = true;
+            }
+            if (!some || peek() != '}') { at_ = before; return one; }
+            at_++;
+        } else return one;
+        Part out(new Tree);
+        out->kind = Tree::TIMES;
+        out->low = low;
+        out->high = high;
+        if (more() && peek() == '?') { at_++; out->lazy = true; }
+        out->parts.push_back(std::move(one));
+        return out;
+    }
+
+    Part place(Op op) {
+        Part out(new Tree);
+        out->kind = Tree::PLACE;
+        out->place = op;
+        return out;
+    }
+
+    Part one_set(SignSet& set) {
+        set.ignore_case = flags_ & IGNORE_CASE;
+        set.finish();
+        Part out(new Tree);
+        out->kind = Tree::ONE;
+        out->set = (int)sets_.size();
+        sets_.push_back(set);
+        return out;
+    }
+
+    Part literal(char32_t sign) {
+        if (flags_ & IGNORE_CASE && (Py_UNICODE_ISALPHA(sign))) {
+            SignSet set;
+            set.add(sign, sign);
+            return one_set(set);
+        }
+        Part out(new Tree);
+        out->kind = Tree::ONE;
+        out->sign = sign;
+        return out;
+    }
+
+    static uint8_t class_of(char32_t sign) {
+        switch (sign) {
+            case 'd': return DIGITS;
+            case 'D': return NO_DIGITS;
+            case 'w': return WORDS;
+            case 'W': return NO_WORDS;
+            case 's': return BLANKS;
+            case 'S': return NO_BLANKS;
+        }
+        return 0;
+    }
+
+    char32_t escaped() {  // behind the backslash
+        char32_t sign = source_[at_++];
+        int digits = sign == 'x' ? 2 : sign == 'u' ? 4 : sign == 'U' ? 8 : 0;
+        if (digits) {
+            char32_t out = 0;
+            for (; digits; digits--) {
+                char32_t c = source_[at_++];
+                out = 16 * out + (c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+            }
+            return out;
+        }
+        return sign == 'n' ? '\n' : sign == 't' ? '\t' : sign == 'r' ? '\r' : sign == 'f' ? '\f' :
+            sign == 'v' ? '\v' : sign;
+    }
+
+    Part atom() {
+        char32_t sign = source_[at_++];
+        if (sign == '(') return group_of();
+        if (sign == '[') return set_of();
+        if (sign == '^') return place(flags_ & MULTI_LINE ? LINE_START : TEXT_START);
+        if (sign == '$') return place(flags_ & MULTI_LINE ? LINE_END : TEXT_LAST);
+        if (sign == '.') {
+            Part out(new Tree);
+            out->kind = Tree::ONE;
+            if (flags_ & DOT_ALL) { out->any = true; return out; }
+            SignSet set;
+            set.add('\n', '\n');
+            set.negated = true;
+            return one_set(set);
+        }
+        if (sign != '\\') return literal(sign);
+        sign = peek();
+        if (uint8_t kind = class_of(sign)) {
+            at_++;
+            SignSet set;
+            set.classes = kind;
+            return one_set(set);
+        }
+        if (sign == 'b') { at_++; return place(BORDER); }
+        if (sign == 'B') { at_++; return place(NO_BORDER); }
+        if (sign == 'A') { at_++; return place(TEXT_START); }
+        if (sign == 'Z') { at_++; return place(TEXT_END); }
+        if (sign >= '1' && sign <= '9') {
+            at_++;
+            Part out(new Tree);
+            out->kind = Tree::SAME;
+            out->number = (int)(sign - '0');
+            return out;
+        }
+        return literal(escaped());
+    }
+
+    Part set_of() {
+        SignSet set;
+        if (peek() == '^') { at_++; set.negated = true; }
+        bool first_sign = true;
+        while (first_sign || peek() != ']') {
+            if (!more()) fail("unterminated set");
+            first_sign = false;
+            char32_t low = source_[at_++];
+            if (low == '\\') {
+                if (uint8_t kind = class_of(peek())) { at_++; set.classes |= kind; continue; }
+                low = escaped();
+            }
+            char32_t high = low;
+            if (peek() == '-' && peek(1) != ']') {
+                at_++;
+                high = source_[at_++];
+                if (high == '\\') high = escaped();
+            }
+            set.add(low, high);
+        }
+        at_++;
+        return one_set(set);
+    }
+
+    Part group_of() {
+        Part out(new Tree);
+        if (take("?:")) {
+            out = alternatives();
+        } else if (take("?P=")) {
+            size_t close = source_.find(U')', at_);
+            out->kind = Tree::SAME;
+            out->number = names_.at(source_.substr(at_, close - at_));
+            at_ = close;
+        } else if (take("?=") || take("?!") || take("?<=") || take("?<!")) {
+            out->kind = Tree::LOOK_AT;
+            out->negated = source_[at_ - 1] == '!';
+            out->behind = source_[at_ - 2] == '<';
+            out->parts.push_back(alternatives());
+            if (out->behind) out->low = width(*out->parts[0]);
+        } else {
+            out->kind = Tree::GROUP;
+            out->number = ++groups_;
+            if (groups_ >= Match::MOST) fail("too many groups");
+            if (take("?P<")) {
+                size_t close = source_.find(U'>', at_);
+                names_[source_.substr(at_, close - at_)] = groups_;
+                at_ = close + 1;
+            } else if (peek() == '?') fail("unknown group");
+            out->parts.push_back(alternatives());
+        }
+        if (peek() != ')') fail("missing parenthesis");
+        at_++;
+        return out;
+    }
+
+    long width(const Tree& tree) const {
+        switch (tree.kind) {
+            case Tree::EMPTY: case Tree::PLACE: case Tree::LOOK_AT: return 0;
+            case Tree::ONE: return 1;
+            case Tree::GROUP: return width(*tree.parts[0]);
+            case Tree::SAME: fail("a reference within a look behind");
+            case Tree::TIMES:
+                if (tree.low != tree.high) fail("a look behind needs a fixed width");
+                return tree.low * width(*tree.parts[0]);
+            case Tree::SEQUENCE: {
+                long all = 0;
+                for (const Part& part : tree.parts) all += width(*part);
+                return all;
+            }
+            case Tree::CHOICE:
+                for (const Part& part : tree.parts)
+                    if (width(*part) != width(*tree.parts[0])) fail("a look behind needs a fixed width");
+                return width(*tree.parts[0]);
+        }
+        return 0;
+    }
+
+    // -- the nodes
+
+    static void choose(Node& node) {
+        for (int sign = 0; sign < 130; sign++) {
+            node.from.push_back((int)node.chosen.size());
+            for (size_t branch = 0; branch < node.branches.size(); branch++) {
+                const First& first = node.firsts[branch];
+                if (sign < 129 ? first.allows(sign) : first.any)
+                    node.chosen.push_back(node.branches[branch]);
+            }
+        }
+        node.from.push_back((int)node.chosen.size());
+    }
+
+    int add(Node node) {
+        nodes_.push_back(std::move(node));
+        return (int)nodes_.size() - 1;
+    }
+
+    int emit(const Tree& tree, int next) {
+        Node node;
+        node.next = next;
+        switch (tree.kind) {
+            case Tree::EMPTY: return next;
+            case Tree::ONE:
+                node.op = tree.any ? ANY_SIGN : tree.set >= 0 ? SET : SIGN;
+                node.set = tree.set;
+                node.sign = tree.sign;
+                return add(node);
+            case Tree::SEQUENCE:
+                for (size_t part = tree.parts.size(); part-- > 0;) next = emit(*tree.parts[part], next);
+                return next;
+            case Tree::CHOICE:
+                node.op = SPLIT;
+                for (const Part& part : tree.parts) node.branches.push_back(emit(*part, next));
+                return add(node);
+            case Tree::GROUP: {
+                node.op = SAVE;
+                node.number = 2 * tree.number + 1;
+                int close = add(node);
+                node.next = emit(*tree.parts[0], close);
+                node.number = 2 * tree.number;
+                return add(node);
+            }
+            case Tree::SAME:
+                node.op = BACK;
+                node.number = tree.number;
+                return add(node);
+            case Tree::LOOK_AT:
+                node.op = LOOK;
+                node.negated = tree.negated;
+                node.behind = tree.behind;
+                node.low = tree.low;
+                node.body = emit(*tree.parts[0], 0);
+                return add(node);
+            case Tree::PLACE:
+                node.op = tree.place;
+                return add(node);
+            case Tree::TIMES: break;
+        }
+        const Tree& one = *tree.parts[0];
+        node.low = tree.low;
+        node.high = tree.high;
+        node.lazy = tree.lazy;
+        if (one.kind == Tree::ONE) {
+            node.op = REPEAT_SIGN;
+            node.set = one.set;
+            node.sign = one.sign;
+            node.negated = one.any;
+            return add(node);
+        }
+        if (tree.low == 0 && tree.high == 1) {
+            node.op = SPLIT;
+            int body = emit(one, next);
+            node.branches = tree.lazy ? std::vector<int>{next, body} : std::vector<int>{body, next};
+            return add(node);
+        }
+        if (tree.low == 1 && tree.high == 1) return emit(one, next);
+        node.op = LOOP_TEST;
+        node.number = loops_++;
+        int test = add(node);
+        int body = emit(one, test);
+        nodes_[test].body = body;
+        Node begin;
+        begin.op = LOOP;
+        begin.next = test;
+        begin.number = nodes_[test].number;
+        return add(begin);
+    }
+
+    First first(int number, int depth) const {
+        First out;
+        const Node& node = nodes_[number];
+        if (depth > 200) { out.any = true; return out; }
+        switch (node.op) {
+            case SIGN:
+                if (node.sign < 128) out.ascii[node.sign >> 6] |= 1ULL << (node.sign & 63);
+                else out.wide = true;
+                return out;
+            case SET:
+                out.ascii[0] = sets_[node.set].ascii[0];
+                out.ascii[1] = sets_[node.set].ascii[1];
+                out.wide = true;
+                return out;
+            case REPEAT_SIGN:
+                if (node.negated) { out.any = true; return out; }
+                if (node.set >= 0) {
+                    out.ascii[0] = sets_[node.set].ascii[0];
+                    out.ascii[1] = sets_[node.set].ascii[1];
+                    out.wide = true;
+                } else if (node.sign < 128) out.ascii[node.sign >> 6] |= 1ULL << (node.sign & 63);
+                else out.wide = true;
+                if (node.low == 0) out.join(first(node.next, depth + 1));
+                return out;
+            case SPLIT:
+                for (int branch : node.branches) out.join(first(branch, depth + 1));
+                return out;
+            case LOOP_TEST:  // maybe after as many rounds as there have to be
+                out = first(node.body, depth + 50);
+                out.join(first(node.next, depth + 1));
+                return out;
+            case LOOP:
+                if (nodes_[node.next].low > 0) return first(nodes_[node.next].body, depth + 1);
+                return first(node.next, depth + 1);
+            case SAVE: case LOOK: case BORDER: case NO_BORDER: case LINE_START:
+            case TEXT_START:
+                return first(node.next, depth + 1);
+            default:
+                out.any = true;
+                return out;
+        }
+    }
+
+    // -- a run
+
+    template <class Sign>
+    struct Run {
+        struct Loop { long count; Py_ssize_t last; };
+        const Pattern& pattern;
+        const Node* nodes;
+        const Sign* text;
+        Py_ssize_t size, stopped = -1;
+        Py_ssize_t* places = nullptr;
+        Loop loops[24];
+        int depth = 0;
+
+        Run(const Pattern& pattern, const Text& text, Py_ssize_t end)
+            : pattern(pattern), nodes(pattern.nodes_.data()), text((const Sign*)text.data), size(end) {}
+
+        // Forget all groups; a try that fails leaves them so.
+        void clear(Match& out) {
+            places = out.places;
+            for (int group = 0; group <= pattern.groups_; group++)
+                places[2 * group] = places[2 * group + 1] = -1;
+        }
+
+        bool match(Py_ssize_t from, Match& out) {
+            if (!allowed(pattern.first_, from)) return false;
+            clear(out);
+            return attempt(pattern.start_, from);
+        }
+
+        bool attempt(int node, Py_ssize_t from) {
+            if (!go(node, from)) return false;
+            places[0] = from;
+            places[1] = stopped;
+            return true;
+        }
+
+        bool search(Py_ssize_t from, Match& out) {
+            const First& first = pattern.first_;
+            const SignSet* guard = pattern.guard_ < 0 ? nullptr : &pattern.sets_[pattern.guard_];
+            clear(out);
+            for (; from <= size; from++) {
+                if (!first.any) {
+                    while (from < size && !first.allows(text[from])) from++;
+                    if (from == size) return false;
+                }
+                if (guard && from > 0 && guard->holds(text[from - 1])) continue;
+                if (attempt(pattern.behind_guard_, from)) return true;
+            }
+            return false;
+        }
+
+        bool allowed(const First& first, Py_ssize_t at) const {
+            return first.any || (at < size && first.allows(text[at]));
+        }
+
+        bool border(Py_ssize_t at) const {
+            bool before = at > 0 && is_word(text[at - 1]), after = at < size && is_word(text[at]);
+            return before != after;
+        }
+
+        bool one(const Node& node, Py_ssize_t at) const {
+            if (node.set >= 0) return pattern.sets_[node.set].holds(text[at]);
+            return node.negated || text[at] == node.sign;
+        }
+
+        bool go(int number, Py_ssize_t at) {
+            if (++depth > MOST_DEEP) { depth--; return false; }
+            bool found = step(number, at);
+            depth--;
+            return found;
+        }
+
+        bool step(int number, Py_ssize_t at) {
+            for (;;) {
+                const Node& node = nodes[number];
+                switch (node.op) {
+                    case SIGN:
+                        if (at >= size || text[at] != node.sign) return false;
+                        at++;
+                        break;
+                    case SET:
+                        if (at >= size || !pattern.sets_[node.set].holds(text[at])) return false;
+                        at++;
+                        break;
+                    case ANY_SIGN:
+                        if (at >= size) return false;
+                        at++;
+                        break;
+                    case REPEAT_SIGN: {
+                        const First& after = node.firsts[0];
+                        Py_ssize_t most = size - at < node.high ? size - at : node.high, count = 0;
+                        if (node.lazy) {
+                            while (count < node.low)
+                                if (count >= most || !one(node, at + count++)) return false;
+                            for (;; count++) {
+                                if (allowed(after, at + count) && go(node.next, at + count)) return true;
+                                if (count >= most || !one(node, at + count)) return false;
+                            }
+                        }
+                        while (count < most && one(node, at + count)) count++;
+                        if (count < node.low) return false;
+                        for (; count > node.low; count--)
+                            if (allowed(after, at + count) && go(node.next, at + count)) return true;
+                        at += node.low;
+                        break;
+                    }
+                    case SPLIT: {
+                        if (!node.from.empty()) {
+                            int sign = at >= size ? 129 : text[at] < 128 ? (int)text[at] : 128;
+                            int place = node.from[sign], end = node.from[sign + 1];
+                            if (place == end) return false;
+                            for (; place < end - 1; place++)
+                                if (go(node.chosen[place], at)) return true;
+                            number = node.chosen[place];
+                            continue;
+                        }
+                        size_t last = node.branches.size() - 1;
+                        for (size_t branch = 0; branch < last; branch++)
+                            if (allowed(node.firsts[branch], at) && go(node.branches[branch], at))
+                                return true;
+                        if (!allowed(node.firsts[last], at)) return false;
+                        number = node.branches[last];
+                        continue;
+                    }
+                    case LOOP: {
+                        Loop before = loops[node.number];
+                        loops[node.number] = Loop{0, -1};
+                        if (go(node.next, at)) return true;
+                        loops[node.number] = before;
+                        return false;
+                    }
+                    case LOOP_TEST: {
+                        Loop now = loops[node.number];
+                        bool again = now.count < node.low || (now.count < node.high && at != now.last);
+                        if (node.lazy && now.count >= node.low) {
+                            if (allowed(node.firsts[0], at) && go(node.next, at)) return true;
+                            if (!again) return false;
+                            loops[node.number] = Loop{now.count + 1, at};
+                            if (go(node.body, at)) return true;
+                            loops[node.number] = now;
+                            return false;
+                        }
+                        if (again && allowed(node.firsts[1], at)) {
+                            loops[node.number] = Loop{now.count + 1, at};
+                            if (go(node.body, at)) return true;
+                            loops[node.number] = now;
+                        }
+                        if (now.count < node.low) return false;
+                        break;
+                    }
+                    case SAVE: {
+                        Py_ssize_t before = places[node.number];
+                        places[node.number] = at;
+                        if (go(node.next, at)) return true;
+                        places[node.number] = before;
+                        return false;
+                    }
+                    case BACK: {
+                        Py_ssize_t low = places[2 * node.number], high = places[2 * node.number + 1];
+                        if (low < 0 || high < 0 || size - at < high - low) return false;
+                        for (; low < high; low++, at++) {
+                            Py_UCS4 one = text[low], other = text[at];
+                            if (pattern.flags_ & IGNORE_CASE) {
+                                one = Py_UNICODE_TOLOWER(one);
+                                other = Py_UNICODE_TOLOWER(other);
+                            }
+                            if (one != other) return false;
+                        }
+                        break;
+                    }
+                    case LOOK: {
+                        Py_ssize_t from = node.behind ? at - node.low : at;
+                        Py_ssize_t before = stopped;
+                        bool found = from >= 0 && go(node.body, from);
+                        stopped = before;
+                        if (found == node.negated) return false;
+                        break;
+                    }
+                    case LINE_START:
+                        if (at > 0 && text[at - 1] != '\n') return false;
+                        break;
+                    case LINE_END:
+                        if (at < size && text[at] != '\n') return false;
+                        break;
+                    case TEXT_START:
+                        if (at > 0) return false;
+                        break;
+                    case TEXT_END:
+                        if (at < size) return false;
+                        break;
+                    case TEXT_LAST:
+                        if (at < size && !(at == size - 1 && text[at] == '\n')) return false;
+                        break;
+                    case BORDER:
+                        if (!border(at)) return false;
+                        break;
+                    case NO_BORDER:
+                        if (border(at)) return false;
+                        break;
+                    case DONE:
+                        stopped = at;
+                        return true;
+                }
+                number = node.next;
+            }
+        }
+    };
+
+    static const int MOST_DEEP = 12'000;  // calls; a megabyte or two of the thread's stack
+    Letters source_;
+    size_t at_ = 0;
+    int flags_, groups_ = 0, loops_ = 0, start_ = 0;
+    std::map<Letters, int> names_;
+    std::vector<SignSet> sets_;
+    std::vector<Node> nodes_;
+    First first_;
+    int guard_ = -1;  // the set of a character that may not stand before a match
+    int behind_guard_ = 0;  // the node that follows it
+};
+
+}  // namespace ragmeter

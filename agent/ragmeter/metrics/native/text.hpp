@@ -1,0 +1,97 @@
+// The characters of Python strings, without Python objects: of Python only its tables are used.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ragmeter {
+
+typedef std::u32string Letters;
+typedef std::u32string_view LettersView;
+
+inline bool is_word(Py_UCS4 sign) {
+    if (sign < 128)
+        return (sign >= 'a' && sign <= 'z') || (sign >= 'A' && sign <= 'Z') ||
+            (sign >= '0' && sign <= '9') || sign == '_';
+    return Py_UNICODE_ISALNUM(sign);
+}
+
+// The buffer of a string: one, two or four bytes a character.
+struct Text {
+    const void* data = nullptr;
+    int kind = 1;
+    Py_ssize_t size = 0;
+
+    Text() = default;
+    Text(const void* data, int kind, Py_ssize_t size) : data(data), kind(kind), size(size) {}
+    explicit Text(const Letters& letters)
+        : data(letters.data()), kind(4), size((Py_ssize_t)letters.size()) {}
+
+    Py_UCS4 at(Py_ssize_t place) const {
+        if (kind == 1) return ((const uint8_t*)data)[place];
+        if (kind == 2) return ((const uint16_t*)data)[place];
+        return ((const uint32_t*)data)[place];
+    }
+
+    Letters part(Py_ssize_t start, Py_ssize_t end) const {
+        Letters out;
+        out.reserve(end - start);
+        for (Py_ssize_t place = start; place < end; place++) out.push_back(at(place));
+        return out;
+    }
+
+    // Where `word` stands at or behind `from`, or -1.
+    Py_ssize_t find(LettersView word, Py_ssize_t from = 0) const {
+        Py_ssize_t length = (Py_ssize_t)word.size(), last = size - length;
+        if (kind == 1) {
+            const uint8_t* letters = (const uint8_t*)data;
+            if (word[0] > 255) return -1;
+            while (from <= last) {
+                const void* found = memchr(letters + from, (int)word[0], last - from + 1);
+                if (!found) return -1;
+                from = (const uint8_t*)found - letters;
+                if (stands(word, from)) return from;
+                from++;
+            }
+            return -1;
+        }
+        for (; from <= last; from++)
+            if (at(from) == word[0] && stands(word, from)) return from;
+        return -1;
+    }
+
+    bool stands(LettersView word, Py_ssize_t place) const {
+        for (size_t at_word = 1; at_word < word.size(); at_word++)
+            if (at(place + at_word) != word[at_word]) return false;
+        return true;
+    }
+};
+
+inline Py_UCS4 lower_sign(Py_UCS4 sign) {
+    if (sign < 128) return sign >= 'A' && sign <= 'Z' ? sign + 32 : sign;
+    return Py_UNICODE_TOLOWER(sign);
+}
+
+inline Letters lower(const Letters& word) {
+    Letters out(word);
+    for (char32_t& sign : out) sign = lower_sign(sign);
+    return out;
+}
+
+inline Letters letters(const char* word) {  // of UTF-8
+    Letters out;
+    for (const uint8_t* p = (const uint8_t*)word; *p;) {
+        int more = *p < 0x80 ? 0 : *p < 0xE0 ? 1 : *p < 0xF0 ? 2 : 3;
+        char32_t sign = more == 0 ? *p : *p & (0x3F >> more);
+        for (p++; more; more--) sign = sign << 6 | (*p++ & 0x3F);
+        out.push_back(sign);
+    }
+    return out;
+}
+
+}  // namespace ragmeter
