@@ -235,3 +235,8 @@ def test_a_plain_text_is_itself() -> None:
     for text in ("Plain ASCII, 5 % of it.", "“Curly” – and café"):
         assert plain_text(text).text is text
         assert plain_passage(text) is text
+
+
+@pytest.mark.parametrize("sign", ["-", "\\", "&"])
+def test_what_stands_before_a_letter_beyond_ascii_stays(sign: str) -> None:
+    assert plain_text(f"the ﬁrst vis-à{sign}été of all").text == f"the first vis-à{sign}été of all"

@@ -48,8 +48,19 @@ cdef extern from "native/pattern.hpp" namespace "ragmeter" nogil:
     cdef cppclass CompiledPattern "ragmeter::Pattern":
         CompiledPattern(const Letters&, int) except +
         int groups()
-        truth search(const Text&, Py_ssize_t, Match&) except +
-        truth match(const Text&, Py_ssize_t, Match&) except +
+        int group(const char*) except +
+        truth search(const Text&, Py_ssize_t, Match&, Py_ssize_t) except +
+        truth match(const Text&, Py_ssize_t, Match&, Py_ssize_t) except +
+
+
+cdef extern from "native/plain.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Span "std::pair<Py_ssize_t, Py_ssize_t>":
+        Py_ssize_t first, second
+    cdef cppclass PlainSigns:
+        PlainSigns() except +
+        void add(Py_UCS4)
+        int judge(const Text&)
+        void find(const Text&, vector[Span]&) except +
 
 
 cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
@@ -96,12 +107,58 @@ def read_english(stop_words, suffixes):
         english.add_suffix(_letters(suffix), keep)
 
 
+cdef class Found:
+    """A match of a `Pattern`, with the methods that one of `re` has."""
+
+    cdef str text
+    cdef CompiledPattern* pattern
+    cdef Pattern owner
+    cdef Match match
+
+    def span(self, int group=0):
+        """Return where a group stands, (-1, -1) if it matched nothing."""
+        if not self.match.has(self._check(group)):
+            return -1, -1
+        return self.match.start(group), self.match.end(group)
+
+    def start(self, int group=0):
+        """Return where a group begins, -1 if it matched nothing."""
+        return self.match.start(group) if self.match.has(self._check(group)) else -1
+
+    def end(self, int group=0):
+        """Return where a group ends, -1 if it matched nothing."""
+        return self.match.end(group) if self.match.has(self._check(group)) else -1
+
+    def group(self):
+        """Return all that was matched."""
+        return self.text[self.match.start(0) : self.match.end(0)]
+
+    def groups(self):
+        """Return what all groups have matched."""
+        return tuple([self[group] for group in range(1, self.pattern.groups() + 1)])
+
+    def __getitem__(self, group):
+        cdef int number
+        if isinstance(group, str):
+            number = self.pattern.group(group.encode())
+        else:
+            number = self._check(group)
+        if not self.match.has(number):
+            return None
+        return self.text[self.match.start(number) : self.match.end(number)]
+
+    cdef int _check(self, int group) except -1:
+        if not 0 <= group <= self.pattern.groups():
+            raise IndexError("no such group")
+        return group
+
+
 cdef class Pattern:
     """A regular expression of the kernel, with the meaning that `re` gives it.
 
     Args:
         source: The expression.
-        flags: 1 to ignore case, 2 for `re.MULTILINE`, 4 for `re.DOTALL`.
+        flags: `IGNORE_CASE`, `MULTI_LINE` and `DOT_ALL`, added up.
     """
 
     cdef CompiledPattern* pattern
@@ -112,28 +169,88 @@ cdef class Pattern:
     def __dealloc__(self):
         del self.pattern
 
-    def find_all(self, str text not None):
-        """Return the spans of all groups of each match, as `finditer` finds them."""
-        cdef Match match
+    cdef Found _find(self, str text, Py_ssize_t at, Py_ssize_t end, bint here):
+        cdef Found found = Found.__new__(Found)
         cdef Text data = _text(text)
-        cdef Py_ssize_t at = 0
-        cdef int group
-        cdef bint found
+        cdef bint has
+        at = at if at > 0 else 0
+        with nogil:
+            if here:
+                has = self.pattern.match(data, at, found.match, end)
+            else:
+                has = self.pattern.search(data, at, found.match, end)
+        if not has:
+            return None
+        found.text, found.pattern, found.owner = text, self.pattern, self
+        return found
+
+    def search(self, str text not None, Py_ssize_t start=0, Py_ssize_t end=-1):
+        """Return the first match at or behind `start`, or None."""
+        return self._find(text, start, end, False)
+
+    def match(self, str text not None, Py_ssize_t start=0, Py_ssize_t end=-1):
+        """Return the match that begins at `start`, or None."""
+        return self._find(text, start, end, True)
+
+    def finditer(self, str text not None, Py_ssize_t start=0):
+        """Return all matches in order."""
+        cdef Found found
         out = []
-        while at <= len(text):
-            with nogil:
-                found = self.pattern.search(data, at, match)
-            if not found:
+        while start <= len(text):
+            found = self._find(text, start, -1, False)
+            if found is None:
                 break
-            spans = []
-            for group in range(self.pattern.groups() + 1):
-                if match.has(group):
-                    spans.append((match.start(group), match.end(group)))
-                else:
-                    spans.append((-1, -1))
-            out.append(spans)
-            at = match.end(0) + (match.end(0) == match.start(0))
+            out.append(found)
+            start = found.match.end(0) + (found.match.end(0) == found.match.start(0))
         return out
+
+    def sub(self, replace not None, str text not None):
+        """Replace each match by what `replace` returns for it."""
+        cdef Found found
+        cdef Py_ssize_t at = 0
+        pieces = []
+        for found in self.finditer(text):
+            pieces.append(text[at : found.match.start(0)])
+            pieces.append(replace(found))
+            at = found.match.end(0)
+        if not pieces:
+            return text
+        pieces.append(text[at:])
+        return "".join(pieces)
+
+
+IGNORE_CASE, MULTI_LINE, DOT_ALL = 1, 2, 4
+
+cdef PlainSigns plain_signs
+
+
+def read_plain_signs(str signs not None):
+    """Take the characters that stay as they are in a plain text, beside any other."""
+    cdef Py_UCS4 sign
+    for sign in signs:
+        plain_signs.add(sign)
+
+
+def judge_plain(str text not None):
+    """Return 1 for a plain text, 0 for another, -1 if characters that are not known decide it."""
+    cdef Text data = _text(text)
+    cdef int found
+    with nogil:
+        found = plain_signs.judge(data)
+    return found
+
+
+def find_odd(str text not None):
+    """Return where a text may have to be written in other characters."""
+    cdef vector[Span] found
+    cdef Text data = _text(text)
+    cdef size_t at
+    with nogil:
+        plain_signs.find(data, found)
+    out = []
+    for at in range(found.size()):
+        out.append((found[at].first, found[at].second))
+    return out
 
 
 def find_quantities(str text not None):

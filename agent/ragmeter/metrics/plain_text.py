@@ -14,24 +14,21 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from ragmeter.core.folded_text import INVISIBLE
+from ragmeter.metrics import kernel
 from ragmeter.metrics.structured import looks_structured
 
 _UNSEEN = re.compile(f"[{INVISIBLE}\u200c\u200d]")
-_WIDE = "[\x00-\x7f]?[^\x00-\x7f]+"
-_ENTITY = r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
-_BROKEN = r"(?<=[^\W\d_])-[ \t]{0,3}\r?\n[ \t]{0,20}(?=[a-z])"
-_ESCAPE = r"(?<![A-Za-z]:)(?<!\\)\\(?:r\\n|[nrt](?![a-z]{1,20}[\\/.])|u[0-9a-fA-F]{4})"
-_CHANGES = re.compile(f"{_ENTITY}|{_BROKEN}|{_ESCAPE}|{_WIDE}")
-_NARROW_CHANGES = re.compile(f"{_ENTITY}|{_BROKEN}|{_ESCAPE}")
 # Raised digits behind a word are notes, behind a unit or a number exponents.
 _NOTE = re.compile(r"(?<=[^\W\d_]{3})[¹²³⁰⁴-⁹]{1,3}")
-_TAG = re.compile(
+_TAG = kernel.Pattern(
     r"<!--.{0,2000}?-->|<(script|style)\b.{0,20000}?</\1>"
     r"|</?[a-z][a-z1-6]{0,9}(?:\s[^<>]{0,300})?/?>",
-    re.IGNORECASE | re.DOTALL,
+    kernel.IGNORE_CASE | kernel.DOT_ALL,
 )
 _ASCII = bytes(range(128))
 _MAX_SIGNS = 20_000  # that are remembered
+# Alphabets, punctuation and kana, of which no plain character joins with the one before it.
+_NEVER_JOINED = (*range(0x80, 0x900), *range(0x2000, 0x2070), *range(0x3000, 0x3100))
 _VULGAR = {"½": ".5", "¼": ".25", "¾": ".75", "⅓": ".33", "⅔": ".67", "⅛": ".125"}
 _MIXED = re.compile(r"(\d?)\s?([½¼¾⅓⅔⅛])")
 
@@ -92,14 +89,14 @@ class _Signs(dict[str, bool]):
 
 
 _SIGNS = _Signs()
+kernel.read_plain_signs("".join(filter(_SIGNS.__missing__, map(chr, _NEVER_JOINED))))
 
 
 def is_plain(text: str) -> bool:
     """Return whether a text is plain already, but for tags."""
-    if "&" in text or "\\" in text or "-\n" in text or "-\r" in text:
-        return False
-    if text.isascii():
-        return True
+    found = kernel.judge_plain(text)
+    if found >= 0:
+        return bool(found)
     odd = text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
     return all(map(_SIGNS.__getitem__, set(odd.decode("utf-8", "surrogatepass"))))
 
@@ -118,22 +115,21 @@ def plain_text(text: str, *, record: bool = False) -> PlainText:
     """
     if is_plain(text):
         return PlainText(text)
-    pattern = _NARROW_CHANGES if text.isascii() else _CHANGES
     lined = record or "\n" in text.strip()
     changes: list[tuple[int, int, str]] = []
-    for match in pattern.finditer(text):
-        old = match.group()
-        if old[0] == "&":
+    for start, end in kernel.find_odd(text):
+        old = text[start:end]
+        if old[0] == "&" and old[-1] == ";":
             new = html.unescape(old)
             new = new if new.isascii() else _fold(new)
-        elif old[0] == "\\":
+        elif old[0] == "\\" and old.isascii():
             new = old if lined else _unescape(old)
-        elif old[0] == "-":
+        elif old[0] == "-" and old.isascii():
             new = ""
         else:
-            new = _fold(_raise(text, match))
+            new = _fold(_raise(text, start, end))
         if new != old:
-            changes.append((*match.span(), new))
+            changes.append((start, end, new))
     return PlainText(text).replace(changes) if changes else PlainText(text)
 
 
@@ -142,20 +138,24 @@ def plain_passage(text: str) -> str:
     if not is_plain(text):
         text = plain_text(text, record=looks_structured(text)).text
     if "<" in text and ">" in text:
-        text = _TAG.sub(" ", text)
+        text = _TAG.sub(_blank, text)
     return text
+
+
+def _blank(_tag: object) -> str:
+    return " "
 
 
 def _unescape(escape: str) -> str:
     return chr(int(escape[2:], 16)) if escape[1] == "u" else "\t" if escape[1] == "t" else "\n"
 
 
-def _raise(text: str, match: re.Match[str]) -> str:
-    """Return what was matched, with a blank for the raised number of a note behind a word."""
-    old = match.group()
-    if old.isascii() or not _NOTE.search(text, max(0, match.start() - 3), match.end()):
+def _raise(text: str, start: int, end: int) -> str:
+    """Return [start, end), with a blank for the raised number of a note behind a word."""
+    old = text[start:end]
+    if not _NOTE.search(text, max(0, start - 3), end):
         return old
-    head = text[max(0, match.start() - 3) : match.start()]
+    head = text[max(0, start - 3) : start]
     return _NOTE.sub(" ", head + old)[len(head) :]
 
 

@@ -1,0 +1,64 @@
+// What of a text may be written in other characters than plain ones; see `plain_text`.
+#pragma once
+
+#include "pattern.hpp"
+
+namespace ragmeter {
+
+class PlainSigns {
+  public:
+    PlainSigns()
+        : odd_("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
+               "|(?<=[^\\W\\d_])-[ \\t]{0,3}\\r?\\n[ \\t]{0,20}(?=[a-z])"
+               "|(?<![A-Za-z]:)(?<!\\\\)\\\\(?:r\\\\n|[nrt](?![a-z]{1,20}[\\\\/.])|u[0-9a-fA-F]{4})") {}
+
+    // Take a character that stays as it is beside any other; ideographs are known to.
+    void add(Py_UCS4 sign) {
+        if (sign < MOST) known_[sign] = true;
+    }
+
+    // Whether a text is plain: 1, 0 if not, -1 if characters that are not known decide it.
+    int judge(const Text& text) const {
+        bool unknown = false;
+        for (Py_ssize_t at = 0; at < text.size; at++) {
+            Py_UCS4 sign = text.at(at);
+            if (sign == '&' || sign == '\\') return 0;
+            if (sign == '-' && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
+                return 0;
+            unknown |= sign > 127 && !stays(sign);
+        }
+        return unknown ? -1 : 1;
+    }
+
+    // Where a text has entities, words broken at the end of a line, escapes, and characters beyond
+    // ASCII that may change, with the one of ASCII before them.
+    void find(const Text& text, std::vector<std::pair<Py_ssize_t, Py_ssize_t>>& out) const {
+        Match match;
+        Py_ssize_t at = 0;
+        while (at < text.size) {
+            Py_UCS4 sign = text.at(at);
+            if ((sign == '&' || sign == '-' || sign == '\\') && odd_.match(text, at, match)) {
+                out.push_back({at, match.end()});
+                at = match.end();
+                continue;
+            }
+            Py_ssize_t end = at + (sign < 128);
+            if (end == text.size || text.at(end) < 128) { at++; continue; }
+            bool changes = sign < 128 && (sign == 127 || (sign < ' ' && sign != '\t' && sign != '\n'));
+            for (; end < text.size && text.at(end) > 127; end++) changes |= !stays(text.at(end));
+            if (changes) out.push_back({at, end});
+            at = end;
+        }
+    }
+
+  private:
+    static const int MOST = 0x3100;
+    bool stays(Py_UCS4 sign) const {
+        return sign < MOST ? known_[sign] : (sign >= 0x4E00 && sign < 0xA000) || (sign >= 0xAC00 && sign < 0xD7A4);
+    }
+
+    Pattern odd_;
+    bool known_[MOST] = {};
+};
+
+}  // namespace ragmeter
