@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -36,3 +37,19 @@ def test_tenths_of_a_dollar() -> None:
     assert format_number(counters.get(COST)) == "0.4"
     assert add_counts(COST, 8_999.1, 0.2) == 8_999.3
     assert add_counts("rag_tokens_total", 2.0, 0.5) == 2.5
+
+
+def test_a_sum_of_seconds_does_not_depend_on_the_order_or_on_how_many_come_at_a_time() -> None:
+    rng = random.Random(7)
+    values = [rng.lognormvariate(0, 1) for _ in range(5_000)]
+    sums = set()
+    for size in (1, 7, 5_000):
+        rng.shuffle(values)
+        counters = Counters()
+        for first in range(0, len(values), size):
+            some = values[first : first + size]
+            counters.observe("rag_request_duration_seconds", (), some, [1.0])
+        sums.add(counters.get("rag_request_duration_seconds_sum"))
+    (total,) = sums
+    assert abs(total - math.fsum(values)) < 5_000 * 0.5e-6
+    assert len({sum(values), sum(reversed(values)), sum(sorted(values))}) > 1, "of floats it does"

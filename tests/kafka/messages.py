@@ -13,11 +13,11 @@ from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.processors.otlp import OtlpSplitter
 from ragmeter.kafka.processors.score import MessageProcessor, Outcome
 from ragmeter.kafka.score_records import ScoreRecord
-from ragmeter.kafka.transactions import OutRecord
 from ragmeter.scoring.inline_tiers import InlineTiers
 
 __all__ = ["Processing", "message"]

@@ -14,11 +14,12 @@ from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenc
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.process import Watchdog
-from ragmeter.kafka import transactions
+from ragmeter.kafka import owners, transactions
 from ragmeter.kafka.lag import follow_lag
+from ragmeter.kafka.owners import BeginAgain, KnownOffsets, OutRecord
 from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.seeks import Seeks
-from ragmeter.kafka.transactions import BeginAgain, KnownOffsets, OutRecord, PartitionOwner
+from ragmeter.kafka.transactions import TransactionalOwner
 
 from tests.kafka.messages import message
 from tests.waiting import PATIENCE
@@ -68,6 +69,7 @@ class Group:
         self, log: list[Any], offset: int | None, first: int = 0, end: int = 1_000_000
     ) -> None:
         self.log, self.offset, self.first, self.end = log, offset, first, end
+        self.note = ""
         self.answered_at = 0.0
         self.sought: list[int] = []
         self.lost = 0
@@ -77,7 +79,7 @@ class Group:
 
     async def offsets(self, tp: TopicPartition) -> KnownOffsets:
         self.log.append("offset")
-        return KnownOffsets(self.offset, self.first, self.end)
+        return KnownOffsets(self.offset, self.note, self.first, self.end)
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         self.sought.append(offset)
@@ -89,7 +91,7 @@ class Group:
         self.failed.append(error)
 
 
-class Owner(PartitionOwner):
+class Owner(TransactionalOwner):
     """Commits each batch as one record; `fails` are raised by the next turns of its work."""
 
     def __init__(self, group: Any, fails: list[Exception] | None = None) -> None:
@@ -97,10 +99,10 @@ class Owner(PartitionOwner):
         self.opened = 0
         self.fails = fails or []
 
-    async def open(self, offset: int | None) -> int | None:
+    async def open(self, offsets: KnownOffsets) -> int | None:
         self.group.log.append("load")  # type: ignore[attr-defined]
         self.opened += 1
-        return offset
+        return offsets.committed
 
     async def work(self) -> None:
         while True:
@@ -120,8 +122,8 @@ async def until(what: Callable[[], object]) -> None:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
-    monkeypatch.setattr(transactions, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(transactions, "_FENCED_PAUSE", 0.01)
+    monkeypatch.setattr(owners, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(owners, "_FENCED_PAUSE", 0.01)
     return found
 
 
@@ -134,7 +136,7 @@ def run(
     fails: list[Exception] | None = None,
 ) -> Owner:
     commits = fails or []
-    monkeypatch.setattr(transactions, "make_producer", lambda *notified: Producer(log, commits))
+    monkeypatch.setattr(transactions, "make_producer", lambda *_, **options: Producer(log, commits))
 
     async def go() -> Owner:
         one = owner()
@@ -182,7 +184,7 @@ def test_every_owner_of_a_partition_opens_the_same_transactional_id(
             await until(partial(getattr, owner, "ready"))
             await owner.close()
 
-    monkeypatch.setattr(transactions, "AIOKafkaProducer", producer)
+    monkeypatch.setattr(owners, "AIOKafkaProducer", producer)
     asyncio.run(open_each())
     first, again, *others = opened
     assert first == again
@@ -274,7 +276,7 @@ def test_an_outage_of_an_hour_ends_no_worker(
     monkeypatch.setattr(asyncio, "sleep", pause)
     watchdog, stalls = Watchdog[TopicPartition](lambda: now), list[float]()
     group = Group(log, 10)
-    monkeypatch.setattr(transactions, "make_producer", lambda *_: Away(log, []))
+    monkeypatch.setattr(transactions, "make_producer", lambda *_, **options: Away(log, []))
     owner = Owner(group, [KafkaConnectionError()])
 
     async def outlive() -> None:

@@ -34,9 +34,9 @@ from ragmeter.embedded.endpoints.operator import (
 from ragmeter.ingest.live_inspection import LiveResults
 from ragmeter.kafka.broker_probe import BrokersUnreachable, probe_brokers
 from ragmeter.kafka.client_logs import limit_client_logs
+from ragmeter.kafka.owners import PASSING
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.topics import find_topic_problem
-from ragmeter.kafka.transactions import PASSING
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.parts.collection import part_form_paths, part_links, part_routes

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 # moves a leader takes some seconds, and someone waits at a terminal.
 REACH_SECONDS = 15.0
 
-# A worker sends this many heartbeats in a session of its consumer groups, so that five may be lost;
-# the members of a group have this long to join it again.
-HEARTBEATS = 6
-REBALANCE_SECONDS = 60.0
+# A member learns of a rebalance by the answer to a heartbeat, and none reads until all have learnt.
+HEARTBEAT_SECONDS = 1.0
+REBALANCE_SECONDS = 60.0  # within which the members of a group must have joined it again
 
 
 class KafkaSecurityError(ConfigError):

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ragmeter.config.kafka import KafkaSettings
-from ragmeter.kafka.transactions import make_consumer
+from ragmeter.kafka.owners import make_consumer
 from ragmeter.sampling.control import SamplingControl
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from ragmeter.aggregate.evidence import EVIDENCE_BYTES, EvidenceKey, encode_evid
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.ingest.native import DecodedTrace, decode_trace
+from ragmeter.kafka.owners import make_consumer
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state_group import StateGroup
-from ragmeter.kafka.transactions import make_consumer
 
 log = logging.getLogger(__name__)
 

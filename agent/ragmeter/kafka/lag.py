@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from ragmeter.kafka.transactions import PASSING, OwnerGroup
+from ragmeter.kafka.owners import PASSING, OwnerGroup
 
 _LAG_SECONDS = 2.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +12,20 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, MessageSizeTooLargeError
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import HEARTBEATS, REBALANCE_SECONDS
+from ragmeter.kafka.connection import HEARTBEAT_SECONDS, REBALANCE_SECONDS
+from ragmeter.kafka.owners import (
+    PASSING,
+    SEND_SECONDS,
+    STOP_SECONDS,
+    OutRecord,
+    OwnerGroup,
+    make_consumer,
+    make_producer,
+)
 from ragmeter.kafka.seeks import Seeks
-from ragmeter.kafka.transactions import OwnerGroup, make_consumer
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +33,7 @@ _POLL_MS = 200
 _IDLE_SECONDS = 0.05  # between two looks whether a partition can be read
 _FETCH_BYTES = 2**20  # of a partition in a response, Kafka's default; a larger message comes, too
 _MAX_RECORDS = 2000
+_COMMIT_SECONDS = 0.5  # between two commits of offsets: so much is scored again after a kill
 _REREAD_SECONDS = 10.0  # between two attempts at a partition that cannot be read
 
 
@@ -34,6 +44,8 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
         super().__init__(settings, settings.kafka.score_group, *parts)
         self.topics = tuple(topics)
         self._consumer: Any = None
+        self._producer: Any = None
+        self._committed: dict[TopicPartition, tuple[int, str]] = {}
         self._seeks = Seeks()
         self._unreadable: dict[TopicPartition, str] = {}  # why
         self._suspects: dict[TopicPartition, float] = {}  # when to read one alone
@@ -47,20 +59,90 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             # as many partitions of each topic for each; others balance their sum alone
             partition_assignment_strategy=[RangePartitionAssignor],
             session_timeout_ms=int(kafka.session_seconds * 1000),
-            heartbeat_interval_ms=int(kafka.session_seconds * 1000 / HEARTBEATS),
+            heartbeat_interval_ms=int(HEARTBEAT_SECONDS * 1000),
             rebalance_timeout_ms=int(REBALANCE_SECONDS * 1000),
             max_poll_interval_ms=3_600_000,  # full queues are no reason to leave the group
             max_partition_fetch_bytes=_FETCH_BYTES,
             metadata_max_age_ms=20_000,  # a topic that has grown is noticed within it
         )
         self._consumer.subscribe(list(self.topics), listener=self)
+        self._producer = make_producer(kafka, self.largest)
+        committing = asyncio.create_task(self._commit_often())
         try:
+            await self._producer.start()
             await self._consumer.start()
             while True:
                 await self._deliver()
         finally:
+            committing.cancel()
             await self.close()
             await self._consumer.stop()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._producer.stop(), STOP_SECONDS)
+
+    async def drain(self) -> None:
+        """Let all owners send what they have begun, and commit how far they are."""
+        await super().drain()
+        with contextlib.suppress(*PASSING):
+            await self._commit_all()
+
+    async def send(self, records: Sequence[OutRecord]) -> set[int]:
+        """Send records, and return the numbers of those that topics refuse as too large.
+
+        Others are acknowledged by then.
+        """
+        async with asyncio.timeout(SEND_SECONDS):
+            outcomes = await asyncio.gather(*map(self._send, records), return_exceptions=True)
+        self.answered_at = time.monotonic()
+        failures = {
+            number: one for number, one in enumerate(outcomes) if isinstance(one, BaseException)
+        }
+        for failure in failures.values():
+            if not isinstance(failure, MessageSizeTooLargeError):
+                raise failure
+        return set(failures)
+
+    async def _send(self, record: OutRecord) -> None:
+        headers = list(record.headers.items())
+        await self._producer.send_and_wait(*record.arguments, headers=headers)
+
+    async def commit(self, tp: TopicPartition, position: int, note: str) -> bool:
+        """Commit the offset of a partition, and return whether the group has taken it."""
+        return await self._commit({tp: (position, note)})
+
+    async def _commit(self, offsets: dict[TopicPartition, tuple[int, str]]) -> bool:
+        """Commit offsets; the group takes none while it rebalances."""
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self._consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError):
+            return False
+        self.answered_at = time.monotonic()
+        self._committed |= offsets
+        return True
+
+    async def _commit_all(self) -> None:
+        here = self._consumer.assignment() if self._consumer else ()
+        offsets = {
+            tp: (owner.position, owner.note)
+            for tp, owner in self.owners.items()
+            if owner.ready and tp in here
+        }
+        changed = {tp: at for tp, at in offsets.items() if self._committed.get(tp) != at}
+        if changed:
+            await self._commit(changed)
+
+    async def _commit_often(self) -> None:
+        """Commit how far owners are; where that fails, what follows is sent again some day."""
+        while True:
+            await asyncio.sleep(_COMMIT_SECONDS)
+            try:
+                await self._commit_all()
+            except PASSING as error:
+                log.info("offsets are not committed: %r", error)
+            except Exception as error:
+                await self.fail(error)
+                return
 
     @property
     def unreadable(self) -> Mapping[TopicPartition, str]:
@@ -134,6 +216,7 @@ class ScoreGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Own the partitions of the new assignment."""
         await self.assign(assigned)
+        self._committed = {tp: at for tp, at in self._committed.items() if tp in self.owners}
         self._suspects = {tp: at for tp, at in self._suspects.items() if tp in self.owners}
         self._unreadable = {tp: why for tp, why in self._unreadable.items() if tp in self.owners}
         for tp, owner in self.owners.items():

@@ -18,9 +18,9 @@ from faust import App
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.connection import HEARTBEATS, REBALANCE_SECONDS, faust_options
+from ragmeter.kafka.connection import HEARTBEAT_SECONDS, REBALANCE_SECONDS, faust_options
 from ragmeter.kafka.faust_consumer import ReadingConsumer
-from ragmeter.kafka.transactions import OwnerGroup
+from ragmeter.kafka.owners import OwnerGroup
 
 S = TypeVar("S")
 
@@ -51,7 +51,7 @@ class StateGroup(OwnerGroup):
             stream_buffer_maxsize=256,
             broker_max_poll_records=500,
             broker_session_timeout=kafka.session_seconds,
-            broker_heartbeat_interval=kafka.session_seconds / HEARTBEATS,
+            broker_heartbeat_interval=HEARTBEAT_SECONDS,
             broker_rebalance_timeout=REBALANCE_SECONDS,
             consumer_auto_offset_reset="earliest",
             consumer_max_fetch_size=4 * 2**20,

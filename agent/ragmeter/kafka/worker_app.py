@@ -22,6 +22,7 @@ from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
 from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.lag import follow_lag
+from ragmeter.kafka.owners import PartitionOwner
 from ragmeter.kafka.probe_job import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateOwner, StateParts
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, partition_for_key
@@ -33,7 +34,6 @@ from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state_group import StateGroup
-from ragmeter.kafka.transactions import PartitionOwner
 from ragmeter.parts.collection import PartKinds, document_topics
 from ragmeter.scoring.inline_tiers import InlineTiers
 

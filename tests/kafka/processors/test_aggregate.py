@@ -13,12 +13,13 @@ from aiokafka import TopicPartition
 from ragmeter.app.parts import PARTS
 from ragmeter.core.counters import Counters
 from ragmeter.kafka import transactions
+from ragmeter.kafka.origins import ORIGIN_HEADER, Origin
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors import aggregate
-from ragmeter.kafka.processors.aggregate import AggregateOwner, RecordFailed
+from ragmeter.kafka.processors.aggregate import AggregateOwner, RecordFailed, StateRefused
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
 from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_scores
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.kafka.transactions import OutRecord, StateRefused
 
 from tests.kafka.messages import message
 from tests.kafka.settings import settings_of
@@ -71,12 +72,12 @@ class Broken:
         self.owner.state.apply = broken  # type: ignore[method-assign]
         self.owner.state.apply_all = broken_all  # type: ignore[method-assign]
 
-    def count(self, *values: bytes) -> list[OutRecord]:
+    def count(self, *values: bytes, **fields: Any) -> list[OutRecord]:
         """As the loop of an owner: what fails begins again with the state as it was."""
         while True:
             self.begin()
             try:
-                messages = [message(value, 9 + n) for n, value in enumerate(values)]
+                messages = [message(value, 9 + n, **fields) for n, value in enumerate(values)]
                 return asyncio.run(self.owner._count(messages))
             except RecordFailed:
                 assert self.begins < 10
@@ -94,6 +95,16 @@ def test_a_record_that_fails_alone_is_buried_and_the_others_count() -> None:
     assert broken.state.aggregator.windows.count_traces("bot", "", "24h") == 3
     label = (("reason", "internal_error"),)
     assert broken.state.aggregator.counters.get("ragmeter_dead_letters_total", label) == 1
+
+
+def test_what_the_score_stage_sends_again_counts_once_though_some_of_it_fails() -> None:
+    broken = Broken(KeyError("x"))
+    headers = [(ORIGIN_HEADER, Origin("rag.traces", 0, 1, 0, 0).encode())]
+    letters = broken.count(*log(), *log(), headers=headers)
+    assert len(letters) == 1
+    assert broken.state.aggregator.windows.count_traces("bot", "", "24h") == 3
+    duplicates = "ragmeter_traces_duplicate_total", (("source", "kafka"),)
+    assert broken.state.aggregator.counters.get(*duplicates) == 0
 
 
 def test_what_is_no_record_is_buried_whatever_happens_to_its_batch() -> None:
@@ -132,7 +143,7 @@ class Kept:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: dict[bytes, bytes] = {}
         self.committed: list[int] = []
-        monkeypatch.setattr(transactions, "make_producer", lambda *_: Producer([], []))
+        monkeypatch.setattr(transactions, "make_producer", lambda *_, **options: Producer([], []))
         monkeypatch.setattr(aggregate, "read_rows", self._read)
 
     async def _read(self, *_: object) -> dict[bytes, bytes]:

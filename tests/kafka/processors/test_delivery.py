@@ -8,8 +8,8 @@ import pytest
 from ragmeter.app.parts import AgentSettings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodeFailure
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, without_body
-from ragmeter.kafka.transactions import OutRecord
 
 from tests.kafka.messages import message
 

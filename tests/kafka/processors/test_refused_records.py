@@ -2,102 +2,70 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from collections import Counter
 
 import pytest
-from aiokafka.errors import MessageSizeTooLargeError
-from ragmeter.app.parts import AgentSettings
 from ragmeter.core.counters import Counters
-from ragmeter.kafka import transactions
-from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
-from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
+from ragmeter.kafka import owners
+from ragmeter.kafka.owners import OutRecord
+from ragmeter.kafka.processors.score import ScoreOwner
 from ragmeter.kafka.score_records import decode_scores
-from ragmeter.scoring.inline_tiers import InlineTiers
 
 from tests.kafka.messages import message
-from tests.kafka.test_transactions import TP, Group, Producer, until
+from tests.kafka.processors.score_stage import DEAD, Group, feed, run_owner
+from tests.kafka.test_transactions import until
 from tests.traces import trace_line
 
-DEAD = "rag.dead"
 MESSAGES = 40
-FAT = b"fat"  # a trace with it in its id has scores that are refused, at the broker or before
+FAT = b"fat"  # a trace with it in its id has scores that are refused
 
 
-class Refusing(Producer):
-    """A producer of a broker that refuses scores of fat traces, and letters of `largest` bytes."""
+class Refusing(Group):
+    """Of a broker that refuses scores of fat traces, and letters of `largest_letter` bytes."""
 
-    def __init__(self, log: list[Any], *, at_once: bool, largest: int) -> None:
-        super().__init__(log, [])
-        self.at_once = at_once
-        self.largest = largest
+    largest_letter = 100_000
 
-    async def send(self, topic: str, value: Any, *rest: Any, **more: Any) -> Any:
-        sent = await super().send(topic, value, *rest, **more)
-        refused = len(value) > self.largest if topic == DEAD else FAT in value
-        if not refused:
-            return sent
-        if self.at_once:
-            raise MessageSizeTooLargeError
-        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        failed.set_exception(MessageSizeTooLargeError())
-        return failed
+    def refuses(self, record: OutRecord) -> bool:
+        value = record.value or b""
+        return len(value) > self.largest_letter if record.topic == DEAD else FAT in value
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_refused_record_blames_itself_and_not_its_batch(
-    monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
-    log: list[Any] = []
-    begun: list[Refusing] = []
-
-    def make(*_: Any) -> Refusing:
-        begun.append(Refusing(log, at_once=at_once, largest=100_000))
-        return begun[-1]
-
-    monkeypatch.setattr(transactions, "make_producer", make)
-    monkeypatch.setattr(transactions, "_FIRST_PAUSE", 0.01)
+def test_a_refused_record_blames_itself_and_not_its_batch() -> None:
     values = [trace_line(number, service="ab"[number % 2]) for number in range(MESSAGES)]
     values[7] = trace_line(7, trace_id="fat 7", service="b")
     values[8] = trace_line(8, trace_id="fat 8", service="a")
     values[9] = b"{" + b"x" * 200_000  # its letter is refused until it has no body
     counters = Counters()
-
-    async def run() -> None:
-        settings = AgentSettings()
-        async with (
-            TracePreparer(settings, counters) as preparer,
-            InlineTiers(settings, counters) as tiers,
-        ):
-            dead = DeadLetterTopic(DEAD, preparer, counters)
-            group: Any = Group(log, 0)
-            processor = MessageProcessor(settings, dead, counters, preparer, tiers)
-            owner = ScoreOwner(processor, group, TP)
-            owner.start()
-            fed = 0
-            while owner.position < MESSAGES:
-                await until(lambda: len(group.sought) > fed or owner.position == MESSAGES)  # noqa: B023
-                if owner.position < MESSAGES:
-                    fed = len(group.sought)
-                    await until(lambda: owner.ready)
-                    for offset, value in enumerate(values):
-                        owner.put(message(value, offset), 0)
-            await owner.close()
-
-    asyncio.run(run())
-    commits = [entry for entry in log if isinstance(entry, tuple)]
-    sent = [record for records, _ in commits for record in records]
-    letters = [value for topic, value in sent if topic == DEAD]
+    group = Refusing()
+    run_owner(group, lambda owner: feed(owner, values), counters=counters)
+    letters = [bytes(one.value or b"") for one in group.sent if one.topic == DEAD]
     assert sorted(letters) == sorted([b"", *values[7:9]])
-    scored = {
+    scored = Counter(
         one.scored.trace_id
-        for topic, value in sent
-        if topic != DEAD
-        for one in decode_scores(value)
-    }
-    assert scored == {f"t{number}" for number in range(MESSAGES)} - {"t7", "t8", "t9"}
+        for record in group.sent
+        if record.topic != DEAD
+        for one in decode_scores(record.value or b"")
+    )
+    assert scored == Counter({f"t{n}" for n in range(MESSAGES)} - {"t7", "t8", "t9"})
     assert counters.get("ragmeter_dead_letters_total", (("reason", "too_large"),)) == 2
     assert counters.get("ragmeter_dead_letters_total", (("reason", "invalid_json"),)) == 1
-    # once for the records that are refused together and once for those that are parted of others;
-    # where the client refuses each by itself, once for each of those
-    assert len(begun) <= (8 if at_once else 4)
+    assert group.begun == 1, "nobody begins again, and no judge is asked twice"
+    # all; what shared a record with a fat trace, and the letter without its body; two letters
+    assert group.requests == 3
+
+
+def test_a_letter_that_no_topic_takes_is_tried_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owners, "_FIRST_PAUSE", 0.01)
+    group = Refusing()
+    group.largest_letter = -1
+
+    async def story(owner: ScoreOwner) -> None:
+        await until(lambda: owner.ready)
+        owner.put(message(b"{", 0), 0)
+        await until(lambda: group.begun == 2)
+
+    run_owner(group, story)
+    assert group.sent == []
+    assert group.failed == []

@@ -11,9 +11,9 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.passage_resolver import PassageResolver
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.score_records import decode_score
-from ragmeter.kafka.transactions import OutRecord
 from ragmeter.trace import Trace
 
 from tests.embedded.test_privacy import MAIL, secretive

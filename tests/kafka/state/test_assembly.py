@@ -12,6 +12,7 @@ from ragmeter.ingest.assembler import BOUNDS, AssemblyBounds, CloseReason
 from ragmeter.ingest.span_batches import parts_total
 from ragmeter.ingest.spans import LogEvent, SpanEvent
 from ragmeter.ingest.stored_spans import StoredPart, serialise_log_events
+from ragmeter.kafka.origins import Origin
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
 from ragmeter.kafka.state.rows import HEAD, MalformedState
 
@@ -191,3 +192,26 @@ def test_spans_that_are_too_large_together_are_several_rows() -> None:
     clock.at += 31
     ((_, bodies),) = state.close_due(10, 10**9)
     assert b"\n".join(bodies) == b"\n".join([one.line, two.line, three.line])
+
+
+def test_spans_that_are_sent_again_are_known_after_a_restart(bench: Bench) -> None:
+    origin = Origin("rag.traces", 0, 1, 0, 4)
+    assert bench.state.is_new(origin)
+    bench.take(record(span(1, 0)))
+    for _ in range(2):
+        assert not bench.state.is_new(origin)
+        bench.open()
+    assert bench.state.is_new(origin._replace(part=1))
+
+
+def test_spans_that_wait_for_room_are_not_known_before_they_are_taken_in(bench: Bench) -> None:
+    """A step in between would lose them if their worker died."""
+    bench.bounds = AssemblyBounds(open_traces=100, open_bytes=10**9)
+    bench.open()
+    bench.take(*[record(span(number, 0)) for number in range(200)])
+    origin = Origin("rag.traces", 0, 1, 0, 4)
+    assert bench.state.is_new(origin)
+    assert not bench.state.apply([record(span(200, 0))])
+    bench.step()
+    bench.open()
+    assert bench.state.is_new(origin), "read again from the committed offset"

@@ -10,12 +10,15 @@ from ragmeter.aggregate.aggregator import Aggregator, Arriving
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.kafka.origins import Origin
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
+from ragmeter.kafka.scores_topic import DocumentRecord
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, MalformedState, row_key
 from ragmeter.kafka.state.seen_ids import SeenIdRows
 from ragmeter.parts.contract import Arrival, section_of
 from ragmeter.parts.drift.settings import DriftPartSettings
+from ragmeter.parts.labels.documents import LabelDocument
 
 from tests.embedded.test_agent import settings as settings_of
 from tests.kafka.state.partition import (
@@ -29,6 +32,7 @@ from tests.kafka.state.partition import (
     state_of,
 )
 from tests.parts.drift.running import drift_of
+from tests.parts.labels.samples import reported
 from tests.traces import START, make_trace
 
 
@@ -247,3 +251,29 @@ def test_rows_that_make_no_sense_are_refused(row: bytes, head: bytes | None) -> 
 def test_a_state_of_another_version_is_refused_by_name() -> None:
     with pytest.raises(UnknownVersion, match="version 2; this program reads version 1"):
         state_of().load({HEAD: b'{"v": 2}'})
+
+
+def test_what_the_score_stage_sends_again_is_known_by_its_offset_and_after_a_restart() -> None:
+    """Whatever its id, and though another worker has scored it otherwise."""
+    state, rows = state_of(), dict[bytes, bytes]()
+    first, again = record(1), record(1)
+    again.scored = again.scored._replace(trace_id="other")
+    origin = Origin("rag.traces", 0, 1, 0, 1)
+    assert state.take_new([first], origin) == [first]
+    apply(state, [first])
+    assert state.take_new([again, record(2)], origin) == [record(2)]
+    apply(state, [record(2)])
+    commit(state, rows)
+    for one in (state, reloaded(rows)):
+        assert one.take_new([first, again], origin) == []
+        assert one.take_new([record(3)], origin._replace(first=3)) == [record(3)]
+    assert state.take_new([ScoreRecord(first.scored, None)], origin), "a probe's"
+
+
+def test_a_label_that_is_sent_again_is_known_by_its_offset() -> None:
+    state = state_of()
+    document = DocumentRecord("labels", LabelDocument.of(reported(1)), START)
+    origin = Origin("rag.feedback", 0, 1, 0, 1)
+    assert state.take_new(document, origin) == [document]
+    assert state.take_new(document, origin) == []
+    assert state.take_new(document, origin._replace(topic="rag.traces")) == [document]

@@ -117,13 +117,16 @@ def read_letter(kafka: KafkaSettings, offset: int) -> Any:
 
 
 def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
-    """Read the whole topic up to now, without the bodies.
+    """Read the whole topic up to now, without the bodies, and each letter once.
+
+    A worker that begins again writes the letters of some messages of others again.
 
     Raises:
         KafkaCommandError: The topic is not as it should be.
         KafkaFailed: It cannot be read.
     """
     contents = DeadLetterContents()
+    known: set[str] = set()  # sources of the letters of messages that others have written
     with consumer(kafka) as reader:
         part = dead_letter_partition(reader, kafka)
         end = reader.end_offsets([part])[part]
@@ -132,7 +135,10 @@ def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
             if _RECEIPT in headers:
                 contents.add_receipt(headers[_RECEIPT], record.value)
             elif (letter := _parse_letter(record, headers)) is not None:
-                contents.letters.append(letter)
+                if letter.source not in known:
+                    contents.letters.append(letter)
+                if letter.topic in kafka.topics.written_by_others:
+                    known.add(letter.source)
             else:
                 contents.strangers += 1
             if len(contents.letters) > _MOST_LETTERS:

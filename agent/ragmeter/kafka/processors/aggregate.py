@@ -13,7 +13,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from aiokafka import TopicPartition
 
@@ -22,11 +22,14 @@ from ragmeter.aggregate.service_state import IDLE_SECONDS
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
+from ragmeter.core.errors import UnusableResource
 from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.kafka.control_topic import encode_control
+from ragmeter.kafka.origins import read_origin
+from ragmeter.kafka.owners import BeginAgain, KnownOffsets, OutRecord
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
 from ragmeter.kafka.score_records import MAX_BYTES, START_ANEW, ScoreRecord, encode_score
 from ragmeter.kafka.scores_topic import decode_scores_message
@@ -34,14 +37,7 @@ from ragmeter.kafka.state.assembly import AssemblyState
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state_group import StateGroup
 from ragmeter.kafka.topics import state_topic
-from ragmeter.kafka.transactions import (
-    BeginAgain,
-    KnownOffsets,
-    OutRecord,
-    PartitionOwner,
-    StateRefused,
-    read_rows,
-)
+from ragmeter.kafka.transactions import TransactionalOwner, read_rows
 from ragmeter.kafka.wire import BadRecord
 from ragmeter.parts.collection import PartKinds, document_kinds
 
@@ -80,7 +76,11 @@ class StateParts:
     kinds: PartKinds = ()
 
 
-class StatefulOwner(PartitionOwner, Generic[S]):
+class StateRefused(UnusableResource):
+    """The state of a partition does not fit the offsets that are committed beside it."""
+
+
+class StatefulOwner(TransactionalOwner, Generic[S]):
     """One partition of a topic whose owners have a state, in a topic of its own.
 
     `state` may be read while `group.lock` is held. `remedy` says what to do where one is missing.
@@ -105,7 +105,7 @@ class StatefulOwner(PartitionOwner, Generic[S]):
     def new_state(self) -> S:
         """Return an empty state."""
 
-    async def open(self, offset: int | None) -> int | None:
+    async def open(self, offsets: KnownOffsets) -> int | None:
         """Load the state, which knows up to where it has counted.
 
         The group's offset may differ: a coordinator answers with an earlier one for a moment after
@@ -114,6 +114,7 @@ class StatefulOwner(PartitionOwner, Generic[S]):
         Raises:
             StateRefused: The state is empty beside a committed offset.
         """
+        offset = offsets.committed
         rows = await read_rows(self.group.kafka, self.state_topic, self.tp.partition)
         counted = rows.pop(_POSITION, None)
         if offset and not rows and counted is None:
@@ -204,10 +205,10 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         """Whether records are counted that are not committed."""
         return self._uncommitted
 
-    async def open(self, offset: int | None) -> int | None:
+    async def open(self, offsets: KnownOffsets) -> int | None:
         """Load the state."""
         self._published = 0
-        return await super().open(offset)
+        return await super().open(offsets)
 
     async def work(self) -> None:
         """Count records, and commit a step every few seconds."""
@@ -248,16 +249,17 @@ class AggregateOwner(StatefulOwner[PartitionState]):
         letters: list[OutRecord] = []
         for message in messages:
             try:
-                records = decode_scores_message(message.value or b"", self._kinds)
+                found = decode_scores_message(message.value or b"", self._kinds)
             except BadRecord as error:
                 letters.append(self.parts.dead.of_message(message, error.failure))
                 continue
+            with self.group.lock:
+                records = self.state.take_new(found, read_origin(message.headers))
             whole = message.offset
-            if isinstance(records, list) and len(records) > 1 and whole not in self._failures:
-                self._apply(whole, records)
+            if len(records) > 1 and whole not in self._failures:
+                self._apply(whole, cast(list[ScoreRecord], records))
                 records = []
-            alone: Sequence[ScoresRecord] = records if isinstance(records, list) else [records]
-            for number, record in enumerate(alone):
+            for number, record in enumerate(records):
                 key = message.offset, number
                 if key in self._failures:
                     letters.append(self._give_up(message, record, self._failures[key]))

@@ -23,8 +23,8 @@ from ragmeter.ingest.passage_resolver import (
     without_texts,
 )
 from ragmeter.ingest.redaction import Redactor
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.span_records import ENCODING_HEADER
-from ragmeter.kafka.transactions import OutRecord
 from ragmeter.reasons import Reason
 from ragmeter.sampling.control import VERSION_TAGS
 from ragmeter.trace import Trace

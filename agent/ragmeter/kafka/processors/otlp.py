@@ -32,6 +32,8 @@ from ragmeter.ingest.span_batches import (
 )
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import StoredPart, split_parts
+from ragmeter.kafka.origins import read_origin
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors.aggregate import StatefulOwner
 from ragmeter.kafka.processors.delivery import partition_for_key
 from ragmeter.kafka.span_records import (
@@ -44,7 +46,6 @@ from ragmeter.kafka.span_records import (
 )
 from ragmeter.kafka.state.assembly import AssemblyState, partition_share
 from ragmeter.kafka.topics import open_spans_topic
-from ragmeter.kafka.transactions import OutRecord
 from ragmeter.kafka.wire import BadRecord
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,8 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
                 letters = []
 
     def _decode(self, message: Any, letters: list[OutRecord]) -> list[StoredPart]:
+        if not self.state.is_new(read_origin(message.headers)):
+            return []
         try:
             return decode_spans(message.value or b"")
         except BadRecord as error:

@@ -3,7 +3,8 @@
 `ScoreOwner` turns messages of the traces topic into records of the scores topic, one or a few a
 service and batch; OTLP goes to the spans topic instead, where it becomes traces. The documents of
 parts, some of which have a topic of their own, are sent on to the partition in which their service
-is counted. Offsets are committed with what is sent.
+is counted. An offset is committed when all that comes of the messages before it is acknowledged;
+what is sent again after a failure is recognised where it is counted (`ragmeter.kafka.origins`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,16 +27,18 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
+from ragmeter.kafka.origins import ORIGIN_HEADER, Origin, new_epoch
+from ragmeter.kafka.owners import BeginAgain, KnownOffsets, OutRecord, PartitionOwner
 from ragmeter.kafka.processors.delivery import (
     DeadLetterTopic,
     TracePreparer,
     without_body,
 )
 from ragmeter.kafka.processors.otlp import OtlpSplitter
+from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord, SourceOffset, encode_scores
 from ragmeter.kafka.scores_topic import encode_document
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
-from ragmeter.kafka.transactions import OutRecord, OwnerGroup, PartitionOwner, RecordsRefused
 from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.parts.collection import PartKinds, document_kinds, document_topics
@@ -47,7 +50,7 @@ from ragmeter.trace import Trace
 log = logging.getLogger(__name__)
 
 _LOG_APPEND = 1  # timestamp type of a message that carries the broker's time
-_GATHER_SECONDS = 0.1  # for a larger batch: a transaction costs what scoring some 20 traces does
+_GATHER_SECONDS = 0.1  # for a larger batch: the fewer records, the fewer bytes a trace
 _YIELD_SECONDS = 0.02  # of scoring at a time: heartbeats and scrapes share the loop
 _SCORES_TOO_LARGE = DecodeFailure.of_whole("too_large", "its scores are larger than a message", b"")
 
@@ -58,11 +61,24 @@ _Handled = Outcome | Coroutine[Any, Any, Outcome]
 """What comes of a message at once, or a coroutine where something must be waited for."""
 
 
+_Scored = tuple[Any, ScoreRecord]
+"""A message and what it scored."""
+
+
 class RecordOfMessages(NamedTuple):
-    """A record to send, and the messages that it is made of."""
+    """A record to send.
+
+    Args:
+        record: The record.
+        messages: Those that it is made of.
+        part: The number of the record among those of its message.
+        scored: What the messages scored, in a record of scores.
+    """
 
     record: OutRecord
     messages: Sequence[Any]
+    part: int = 0
+    scored: Sequence[_Scored] = ()
 
 
 def arrival_time(message: Any, now: float) -> float | None:
@@ -202,13 +218,17 @@ class MessageProcessor:
         load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
         return ScoreRecord(scored, source, load)
 
+    def is_letter(self, record: OutRecord) -> bool:
+        """Return whether a record is a dead letter."""
+        return record.topic == self.dead.topic
+
     def publish(self, records: Sequence[ScoreRecord], sent: Iterable[OutRecord]) -> None:
-        """Count dead letters among what was committed, and hand on scores.
+        """Count dead letters among what was acknowledged, and hand on scores.
 
         Once each, unless a producer has sent their trace twice.
         """
         for letter in sent:
-            if letter.topic == self.dead.topic:
+            if self.is_letter(letter):
                 reason = letter.headers["reason"].decode()
                 self._counters.inc("ragmeter_dead_letters_total", (("reason", reason),))
         if self._outputs.on_results is not None:
@@ -216,7 +236,7 @@ class MessageProcessor:
         self._outputs.on_scores([one.scored for one in records])
 
     def encode(
-        self, scored: Sequence[tuple[Any, ScoreRecord]], alone: Collection[int] = ()
+        self, scored: Sequence[_Scored], alone: Collection[int] = ()
     ) -> list[RecordOfMessages]:
         """Return the records of messages' traces, and letters of those that cannot be sent.
 
@@ -224,7 +244,7 @@ class MessageProcessor:
             scored: The messages and what they scored.
             alone: Offsets of messages that share no record with others.
         """
-        groups: dict[tuple[str, int | None], list[tuple[Any, ScoreRecord]]] = defaultdict(list)
+        groups: dict[tuple[str, int | None], list[_Scored]] = defaultdict(list)
         for message, record in scored:
             own = message.offset if message.offset in alone else None
             groups[record.scored.service, own].append((message, record))
@@ -245,7 +265,7 @@ class MessageProcessor:
                 continue
             key = service.encode("utf-8", "replace")
             found += [
-                RecordOfMessages(OutRecord(self.scores_topic, data, key), messages)
+                RecordOfMessages(OutRecord(self.scores_topic, data, key), messages, scored=group)
                 for data in encoded
             ]
         return found
@@ -285,17 +305,24 @@ class MessageProcessor:
         log.exception("a message cannot be processed", exc_info=error)
         return self._defect(message, repr(error))
 
-    def bury(self, message: Any, records: Sequence[OutRecord], refused: int) -> list[OutRecord]:
-        """Return what is sent instead of a message's records that topics have refused.
-
-        That is its dead letter, which has no body from the second refusal on.
-        """
-        letters = [one for one in records if one.topic == self.dead.topic]
-        if not letters:
-            letters = self._letter(message, _SCORES_TOO_LARGE)
-        elif refused == 1:
-            refused += 1
-        return letters if refused == 1 else list(map(without_body, letters))
+    def replace(self, refused: Sequence[RecordOfMessages]) -> list[RecordOfMessages]:
+        """Return what is sent instead of records that topics have refused as too large."""
+        found: list[RecordOfMessages] = []
+        buried: set[int] = set()
+        for one in refused:
+            message = one.messages[0]
+            if len(one.messages) > 1:
+                found += self.encode(one.scored, {message.offset for message in one.messages})
+            elif not self.is_letter(one.record):
+                if message.offset not in buried:
+                    letters = self._letter(message, _SCORES_TOO_LARGE)
+                    found += [RecordOfMessages(letter, [message]) for letter in letters]
+                buried.add(message.offset)
+            elif one.record.value:
+                found.append(one._replace(record=without_body(one.record)))
+            else:
+                raise BeginAgain("a dead letter without a body is refused as too large")
+        return found
 
     def _letter(self, message: Any, failure: DecodeFailure) -> list[OutRecord]:
         return [self.dead.of_message(message, failure, count=False)]  # `publish` does
@@ -312,38 +339,60 @@ class ScoreOwner(PartitionOwner):
     """One partition of the topic of the traces, or of the feedback.
 
     Up to `kafka.in_flight` messages are under way: those of later batches are scored while an
-    earlier one waits for a slow tier. Batches are committed in their order.
+    earlier one waits for a slow tier. Batches are sent in their order, each when the one before is
+    acknowledged.
     """
 
-    def __init__(self, processor: MessageProcessor, group: OwnerGroup, tp: TopicPartition) -> None:
+    group: ScoreGroup
+
+    def __init__(self, processor: MessageProcessor, group: ScoreGroup, tp: TopicPartition) -> None:
         super().__init__(group, tp)
         self._processor = processor
         self.batch = min(self.batch, processor.in_flight)
-        self._alone: set[int] = set()  # offsets of messages one of which has a record too large
-        self._refused: Counter[int] = Counter()  # by offset: how often its records were too large
+        self._epoch = 0
         self._running: list[list[_Pair]] = []  # batches
         self._scoring = False
         self._moved = asyncio.Event()
 
     @property
     def busy(self) -> bool:
-        """Whether messages are scored that are not committed."""
+        """Whether messages are scored whose records are not acknowledged."""
         return bool(self._running) or self._scoring
 
-    async def open(self, offset: int | None) -> int | None:
-        """Nothing to load: what is committed was sent on."""
+    @property
+    def note(self) -> str:
+        """The epoch of the reading."""
+        return str(self._epoch)
+
+    async def open(self, offsets: KnownOffsets) -> int | None:
+        """Nothing to load: what is committed was sent on.
+
+        An offset without an epoch is new, or somebody has moved it.
+        """
         self._running = []
         self._scoring = False
-        return offset
+        self._epoch = int(offsets.note) if offsets.note.isdecimal() else new_epoch()
+        return offsets.committed
+
+    def replace_lost_offset(self, position: int, offsets: KnownOffsets) -> int:
+        """Read the topic again, in a later epoch."""
+        self._epoch = new_epoch(self._epoch)
+        return super().replace_lost_offset(position, offsets)
+
+    async def commit(self, records: Iterable[OutRecord], position: int) -> None:
+        """Commit the position at which the owner begins; later ones the group commits."""
+        if not await self.group.commit(self.tp, position, self.note):
+            raise BeginAgain("the group rebalances")
+        self.advance(position)
 
     async def work(self) -> None:
-        """Score batches and commit them."""
+        """Score batches and send what comes of them."""
         scoring = asyncio.create_task(self._score_all())
-        committing = asyncio.create_task(self._commit_all())
+        sending = asyncio.create_task(self._send_all())
         try:
-            await asyncio.gather(scoring, committing)
+            await asyncio.gather(scoring, sending)
         finally:
-            tasks: list[asyncio.Task[Any]] = [scoring, committing]
+            tasks: list[asyncio.Task[Any]] = [scoring, sending]
             pairs = itertools.chain.from_iterable(self._running)
             tasks += [one for _, one in pairs if isinstance(one, asyncio.Task)]
             for task in tasks:
@@ -387,54 +436,60 @@ class ScoreOwner(PartitionOwner):
                 since = time.monotonic()
         return pairs
 
-    async def _commit_all(self) -> None:
+    async def _send_all(self) -> None:
         while True:
             done = list(itertools.takewhile(_is_finished, self._running))
             if not done:
                 await self._wait()
                 continue
-            await self._commit(list(itertools.chain.from_iterable(done)))
-            self._alone.clear()
-            self._refused.clear()
+            await self._send(list(itertools.chain.from_iterable(done)))
             del self._running[: len(done)]
             self._moved.set()
 
-    async def _commit(self, pairs: Sequence[_Pair]) -> None:
-        """Commit what comes of messages.
+    async def _send(self, pairs: Sequence[_Pair]) -> None:
+        """Send what comes of messages, until all of it is acknowledged.
 
-        A message whose record a topic refuses becomes a dead letter when the owner begins again:
-        with its body, or without where that is too large as well. A record of several messages is
-        parted first.
+        Records that a topic refuses are replaced: one of several messages by one for each of them,
+        one of a single message by its dead letter.
         """
         records: list[RecordOfMessages] = []
-        scored: list[tuple[Any, ScoreRecord]] = []
+        scored: list[_Scored] = []
         for message, outcome in pairs:
             try:
                 result = outcome.result() if isinstance(outcome, asyncio.Task) else outcome
             except Exception as error:
                 result = self._processor.give_up(message, error)
-            refused = self._refused[message.offset]
             if isinstance(result, ScoreRecord):
-                if not refused:
-                    scored.append((message, result))
-                    continue
-                result = []
-            if refused:
-                result = self._processor.bury(message, result, refused)
-            records += [RecordOfMessages(record, [message]) for record in result]
-        records += self._processor.encode(scored, self._alone)
-        sent = [one.record for one in records]
-        try:
-            await self.commit(sent, pairs[-1][0].offset + 1)
-        except RecordsRefused as error:
-            for number in error.numbers:
-                offsets = [message.offset for message in records[number].messages]
-                if len(offsets) > 1:
-                    self._alone.update(offsets)
-                else:
-                    self._refused[offsets[0]] += 1
-            raise
-        self._processor.publish([record for _, record in scored], sent)
+                scored.append((message, result))
+            else:
+                records += [
+                    RecordOfMessages(record, [message], part) for part, record in enumerate(result)
+                ]
+        records += self._processor.encode(scored)
+        sent: list[OutRecord] = []
+        while records:
+            refused = await self.group.send([self._with_origin(one) for one in records])
+            sent += [one.record for number, one in enumerate(records) if number not in refused]
+            records = self._processor.replace([records[number] for number in sorted(refused)])
+        self.advance(pairs[-1][0].offset + 1)
+        buried = {letter.headers["offset"] for letter in sent if self._processor.is_letter(letter)}
+        self._processor.publish(
+            [one for message, one in scored if b"%d" % message.offset not in buried], sent
+        )
+
+    def _with_origin(self, one: RecordOfMessages) -> OutRecord:
+        record = one.record
+        if self._processor.is_letter(record):
+            return record
+        origin = Origin(
+            topic=self.tp.topic,
+            partition=self.tp.partition,
+            epoch=self._epoch,
+            first=self.position,
+            offset=one.messages[0].offset,
+            part=one.part,
+        )
+        return record._replace(headers={**record.headers, ORIGIN_HEADER: origin.encode()})
 
 
 def _is_finished(batch: Sequence[_Pair]) -> bool:

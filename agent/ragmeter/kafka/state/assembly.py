@@ -18,6 +18,7 @@ from ragmeter.ingest.open_spans import OpenSpanChanges, OpenSpanRow
 from ragmeter.ingest.open_traces import OpenTraces
 from ragmeter.ingest.span_batches import LOGS, TRACES, SpanBatch
 from ragmeter.ingest.stored_spans import StoredPart
+from ragmeter.kafka.origins import Origin, SourceMarks
 from ragmeter.kafka.span_records import RECORD_BYTES
 from ragmeter.kafka.state.rows import (
     HEAD,
@@ -131,6 +132,8 @@ class AssemblyState:
         self.counters = Counters()
         self._rows = OpenSpanRows()
         self._counted = False
+        self._sources = SourceMarks()
+        self._saved_sources: list[Any] = []  # as of the last spans that were taken in
         self._make_traces: Callable[[], OpenTraces] = lambda: OpenTraces(
             settings,
             self._rows,
@@ -150,6 +153,10 @@ class AssemblyState:
         for (name, labels), by in counts.items():
             self.counters.inc(name, labels, by)
 
+    def is_new(self, origin: Origin | None) -> bool:
+        """Return whether a record has not come before; if so, it is to be taken in next."""
+        return self._sources.take(origin)
+
     def apply(self, records: Sequence[Sequence[StoredPart]]) -> bool:
         """Take in the spans of records, all or none; return whether there was room."""
         batches = [
@@ -160,6 +167,7 @@ class AssemblyState:
             self._traces.accept(batches)
         except QueueFull:
             return False
+        self._saved_sources = self._sources.dump()
         return True
 
     def close_due(self, most: int, size: int) -> list[tuple[ClosingTrace, list[bytes]]]:
@@ -195,7 +203,13 @@ class AssemblyState:
             content = [[name, labels, by] for (name, labels), by in sorted(self.counters.items())]
             rows[row_key(_COUNTS)] = dump_json(content)
         self._counted = False
-        rows[HEAD] = dump_json({"v": STATE_VERSION, "next": self._rows.next_row})
+        rows[HEAD] = dump_json(
+            {
+                "v": STATE_VERSION,
+                "next": self._rows.next_row,
+                "sources": self._saved_sources,
+            }
+        )
         return rows
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
@@ -204,6 +218,8 @@ class AssemblyState:
 
     def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
         self._rows.load(int(head["next"]), rows)
+        self._saved_sources = head["sources"]
+        self._sources.load(self._saved_sources)
         self._traces = self._make_traces()
         for _, data in rows.get(_COUNTS, ()):
             for name, labels, by in json.loads(data):

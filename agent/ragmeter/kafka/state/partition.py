@@ -24,6 +24,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.kafka.origins import Origin, SourceMarks
 from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord
 from ragmeter.kafka.scores_topic import DocumentRecord
 from ragmeter.kafka.state.evidence_rows import EvidenceRows
@@ -89,6 +90,7 @@ class PartitionState(ServiceState):
         judged = settings.judge.budget.canaries > 0
         self._canaries = list(expected_canary_pairs(settings.judge.k, expected, judged))
         self._ids = SeenIdRows(dedupe)
+        self._sources = SourceMarks()
         self._rows = CommitRows()
         self._commands = self._stepped = self._durable = 0  # so far, in a step, committed
         self.evidence = EvidenceRows(ContentPolicy(settings.privacy))
@@ -97,6 +99,18 @@ class PartitionState(ServiceState):
         self._counted: list[tuple[ScoredTrace, ScoreRecord]] = []  # as counted, since the last step
         self._changed = False
         self._spoiled = False
+
+    def take_new(
+        self, records: Sequence[ScoreRecord] | DocumentRecord, origin: Origin | None
+    ) -> list[ScoresRecord]:
+        """Return what of a message of the topic has not come before; it is to be counted next."""
+        if isinstance(records, DocumentRecord):
+            return [records] if self._sources.take(origin) else []
+        return [
+            one
+            for one in records
+            if one.source is None or self._sources.take(origin, one.source.offset)
+        ]
 
     def apply(self, record: ScoresRecord) -> None:
         """Count a record, in the order of the partition. It becomes the state's own."""
@@ -247,6 +261,7 @@ class PartitionState(ServiceState):
         head = {
             "v": STATE_VERSION,
             "seen": self._ids.dump(),
+            "sources": self._sources.dump(),
             **{name: changes.meta.pop(name) for name in small},
         }
         rows = self._rows.of(changes)
@@ -277,6 +292,7 @@ class PartitionState(ServiceState):
         saved.meta["wall_time"] = head["wall_time"]
         self.restore(saved)
         self._ids.load(head["seen"], rows.get("s", ()))
+        self._sources.load(head["sources"])
         self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
         self.evidence.load(rows.get("e", ()), str(head["content"]))
 
