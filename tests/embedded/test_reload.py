@@ -76,6 +76,20 @@ def test_traces_for_people_begin_with_a_restart_only(
     assert ("after a restart: sampling.people" in caplog.text) == (not live)
 
 
+@pytest.mark.parametrize(("before", "after"), [(0, 0.2), (0.2, 0)])
+def test_the_local_model_comes_and_goes_with_a_restart_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, before: float, after: float
+) -> None:
+    texts = [
+        f"sampling: {{judge: {judge}, model: {model}}}"
+        for judge, model in ((0.1, before), (0.3, after))
+    ]
+    taken, again = reload(tmp_path, *texts)
+    again()
+    assert [(one.judge, one.model) for one in taken] == [(0.3, before)]
+    assert "only after a restart: sampling.model" in caplog.text
+
+
 def test_redaction_follows_the_file_and_a_broken_rule_changes_nothing(tmp_path: Path) -> None:
     taken, again = reload(tmp_path, "{}", "privacy: {redact: [email]}")
     again()

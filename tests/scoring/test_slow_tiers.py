@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
+from ragmeter.config.loader import ConfigError
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.hhem.workers import NICENESS
@@ -220,6 +221,29 @@ def test_the_local_model_steps_back_for_an_application_and_not_for_who_waits(
     build_slow_tiers(load_settings(environ={}), {}, live=live)
     ConfiguredTiers(load_settings(environ={}))  # of `ragmeter score`
     assert asked == [NICENESS * live, 0]
+
+
+@pytest.mark.parametrize("models", [{"cpu_share": 0.2}, {"path": "/nowhere"}])
+def test_a_rate_of_zero_loads_no_model_and_says_so(
+    caplog: pytest.LogCaptureFixture, models: dict[str, Any]
+) -> None:
+    sampling = {"model": 0, "people": 0.1, "services": {"bot": {"judge": 0.5}}}
+    settings = load_settings(environ={}, overrides={"sampling": sampling, "models": models})
+    with caplog.at_level("INFO"):
+        tiers = build_slow_tiers(settings, {})
+    assert "model" not in tiers.scorers
+    assert "model" not in tiers.controllers
+    assert [one.getMessage() for one in caplog.records] == [
+        "the local model is off: sampling.model is 0"
+    ]
+
+
+def test_a_rate_of_zero_is_of_live_traffic_only() -> None:
+    overrides = {"sampling": {"model": 0}, "models": {"cpu_share": 0.2}}
+    settings = load_settings(environ={}, overrides=overrides)
+    assert "model" in ConfiguredTiers(settings).scorers  # as `ragmeter score` has it
+    with pytest.raises(ConfigError, match=r"services\.bot\.model"):
+        load_settings(environ={}, overrides={"sampling": {"services": {"bot": {"model": 0}}}})
 
 
 def test_no_password_of_the_address_is_kept() -> None:

@@ -64,6 +64,14 @@ class SamplingRates(SettingsSection):
 class SamplingSettings(SamplingRates):
     """Sampling of traces for models and judges."""
 
+    model: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description=(
+            "share of traces for local models; 0: none is loaded, whatever the rates of services"
+        ),
+    )
     services: dict[str, SamplingRates] = Field(
         {}, description="other rates for single services, by name"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -27,6 +27,8 @@ _Result = TypeVar("_Result")
 # Settings that take effect at once. Every draw carries the probability that held, so no estimate
 # jumps, and a rule that redacts more is wanted now; others are built into windows, ports and files.
 _LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes")
+
+_MODEL_RATE = "sampling.model"
 
 
 class CommandQueue(Generic[_Command, _Result]):
@@ -117,12 +119,13 @@ class SettingsReload:
         started, last, read = (
             settings.model_dump() for settings in (self._started, self._last, new)
         )
-        draws = self._started.sampling.draws_people
-        waiting = [key for key in _changed_keys(started, read) if not _is_live(key, draws)]
-        applied = [key for key in _changed_keys(last, read) if _is_live(key, draws)]
+        fixed = self._fixed_keys(new)
+        waiting = [key for key in _changed_keys(started, read) if not _is_live(key, fixed)]
+        applied = [key for key in _changed_keys(last, read) if _is_live(key, fixed)]
         if applied:
+            kept = {"model": self._started.sampling.model} if _MODEL_RATE in fixed else {}
             self._target.redact(new.privacy)
-            self._target.resample(new.sampling)
+            self._target.resample(new.sampling.model_copy(update=kept))
             self._last = new
             log.warning("configuration read again, holds from now on: %s", ", ".join(applied))
         elif not waiting:
@@ -130,9 +133,19 @@ class SettingsReload:
         if waiting:
             log.warning("changed, but only after a restart: %s", ", ".join(waiting))
 
+    def _fixed_keys(self, new: Settings) -> set[str]:
+        """Return the ends of keys of sampling that change only after a restart."""
+        started = self._started.sampling
+        fixed = set()
+        if not started.draws_people:  # neither scorer nor page is there for it
+            fixed.add(".people")
+        if bool(started.model) != bool(new.sampling.model):  # a model is loaded at the start only
+            fixed.add(_MODEL_RATE)
+        return fixed
 
-def _is_live(key: str, draws: bool) -> bool:
-    if key.endswith(".people") and not draws:  # neither scorer nor page is there for it
+
+def _is_live(key: str, fixed: Collection[str]) -> bool:
+    if any(key.endswith(end) for end in fixed):
         return False
     return any(key == name or key.startswith(f"{name}.") for name in _LIVE)
 

@@ -279,8 +279,8 @@ class ConfiguredTiers:
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
         count: Called with the source of each verdict (see `CachedJudge`).
-        watched: Whether the traces are live traffic: probes watch the judge, and canaries are not
-            judged twice.
+        watched: Whether the traces are live traffic: probes watch the judge, canaries are not
+            judged twice, and the rates of sampling hold, so that a rate of 0 loads no model.
         background: Whether the local model lets whatever else runs on the machine go first.
 
     Attributes:
@@ -322,8 +322,9 @@ class ConfiguredTiers:
             if watched:
                 self.probes = self._build_probe_runner(client)
             self.scorers["judge"] = _ClosingTier(tier, client, self, first.measure)
-        model = build_model_tier(settings, NICENESS if background else 0)
-        if model is not None:
+        if watched and not settings.sampling.model:
+            log.info("the local model is off: sampling.model is 0")
+        elif model := build_model_tier(settings, NICENESS if background else 0):
             self.scorers["model"] = model
 
     def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
