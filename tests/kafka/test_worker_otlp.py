@@ -33,6 +33,7 @@ from tests.kafka.otlp_bodies import (
     spread,
 )
 from tests.kafka.place import Place
+from tests.kafka.processors.test_otlp_redaction import streamed
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
 from tests.waiting import until
@@ -183,3 +184,12 @@ def test_without_otlp_no_topics_for_spans_are_needed(broker: KafkaServer, tmp_pa
         place.produce([*traffic(20), body])
         until(lambda: worker.traces() == 19)  # one of them is no JSON
         assert body in {letter.value for letter in place.letters()}
+
+
+def test_no_topic_holds_what_the_rules_hide_once_a_stream_is_put_together(place: Place) -> None:
+    worker = place.worker(settings={**TREE, "privacy": {"redact": ["email"]}})
+    with workers(worker):
+        until(lambda: worker.ready)
+        send(place, [(None, streamed().spans)])
+        until(lambda: bool(natives(place)))
+    assert [trace.answer for trace in natives(place)] == ["Write to [email]."]

@@ -69,6 +69,7 @@ class WorkerApp:
             rules=rules,
             expected=list(tiers.scorer.pairs),
             dead=dead,
+            redactor=preparer.redactor,
             outputs=outputs,
             sampling=settings.sampling,
             inspect=self.inspection.publish,

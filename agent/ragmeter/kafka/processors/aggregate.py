@@ -26,6 +26,7 @@ from ragmeter.core.errors import UnusableResource
 from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure
+from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.kafka.control_topic import encode_control
 from ragmeter.kafka.origins import read_origin
@@ -62,14 +63,15 @@ S = TypeVar("S", bound=PartitionState | AssemblyState)
 class StateParts:
     """What the states of a worker are made of, and where else their owners write.
 
-    `sampling` are the settings by which traces are drawn now. `inspect` gets what was read of
-    spans. `kinds` are the features of a service.
+    `redactor` redacts traces that were made of spans. `sampling` are the settings by which traces
+    are drawn now. `inspect` gets what was read of spans. `kinds` are the features of a service.
     """
 
     settings: Settings
     rules: Sequence[AlertRule]
     expected: Sequence[MetricScorer]
     dead: DeadLetterTopic
+    redactor: Redactor
     outputs: AgentOutputs
     sampling: SamplingSettings
     inspect: Callable[[ExtractedRequests], None] = lambda extracted: None

@@ -181,6 +181,8 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
 
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
         extracted = extract_requests(spans, self.parts.settings.otlp)
+        # what a stream had in pieces is whole only here, and the topic of the traces is kept
+        extracted.traces = self.parts.redactor.extracted(extracted.traces, extracted.counts)
         self.parts.inspect(extracted)
         return extracted
 
