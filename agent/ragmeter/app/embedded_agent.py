@@ -22,6 +22,7 @@ from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
 from ragmeter.core.errors import StateUnavailable
+from ragmeter.core.outgoing import OutgoingTransport
 from ragmeter.core.process import SignalHandlers, collect_rarely
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
@@ -228,7 +229,9 @@ async def run_agent(
             urls = None
             if not exit_after_replay:
                 urls = await stack.enter_async_context(serve_agent(agent, settings, access))
-            client = await stack.enter_async_context(httpx.AsyncClient())
+            client = await stack.enter_async_context(
+                httpx.AsyncClient(transport=OutgoingTransport())
+            )
             senders.start(client, agent)
             stack.push_async_callback(senders.stop)
             progress = asyncio.create_task(_report_progress(agent, say, describe))

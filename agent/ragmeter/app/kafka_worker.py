@@ -23,6 +23,7 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
+from ragmeter.core.outgoing import OutgoingTransport
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.endpoints.operator import (
@@ -142,7 +143,7 @@ async def run_worker(
             form_paths=part_form_paths(PARTS),
         )
         url = await stack.enter_async_context(listener)
-        client = await stack.enter_async_context(httpx.AsyncClient())
+        client = await stack.enter_async_context(httpx.AsyncClient(transport=OutgoingTransport()))
         senders.start(client, view)
         stack.push_async_callback(senders.stop)
         say(f"metrics:     {url}/metrics")

@@ -24,6 +24,7 @@ from ragmeter.canaries.suite import (
 )
 from ragmeter.canaries.templates import MISSING, fill_template, resolve_json_path, template_names
 from ragmeter.core.errors import DataError, UsageError, describe_fault
+from ragmeter.core.outgoing import OutgoingTransport
 from ragmeter.core.retries import parse_retry_after
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
@@ -101,7 +102,9 @@ class CanaryClient:
                     " does not have"
                 )
         self._client = httpx.AsyncClient(
-            timeout=seconds, follow_redirects=False, transport=transport
+            timeout=seconds,
+            follow_redirects=False,
+            transport=transport or OutgoingTransport(),
         )
 
     async def __aenter__(self) -> CanaryClient:

@@ -16,6 +16,7 @@ import httpx
 from ragmeter.config.base import parse_headers, read_headers
 from ragmeter.config.inputs import ID_PLACEHOLDER, ResolverSource
 from ragmeter.core.errors import DataError, Unavailable
+from ragmeter.core.outgoing import OutgoingTransport
 
 _MAX_ID = 512  # characters
 _RETRIES = 1  # of a request that failed for a reason that may pass
@@ -56,10 +57,10 @@ class HttpLookup:
         self._template = source.url.get_secret_value()
         self._headers: dict[str, str] | None = None
         self._client = httpx.AsyncClient(
-            transport=transport,
+            transport=transport
+            or OutgoingTransport(httpx.Limits(max_connections=source.concurrency)),
             timeout=source.timeout_seconds,
             follow_redirects=False,  # the headers must not go to another server
-            limits=httpx.Limits(max_connections=source.concurrency),
         )
 
     async def fetch(self, name: str) -> str | None:

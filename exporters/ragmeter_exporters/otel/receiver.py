@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 from ragmeter import __version__
+from ragmeter.core.outgoing import find_authorities, find_proxy
 
 from ragmeter_exporters.dispatch import DeliveryEndpoint
 from ragmeter_exporters.otel.headers import ReceiverHeaders
@@ -57,10 +58,15 @@ class ReceiverReply:
 class ReceiverSession(requests.Session):
     """The requests of one exporter, each with the headers that hold now, and the last reply."""
 
-    def __init__(self, headers: ReceiverHeaders, credentials: tuple[str, str] | None) -> None:
+    def __init__(
+        self, url: str, headers: ReceiverHeaders, credentials: tuple[str, str] | None
+    ) -> None:
         super().__init__()
         # An object of our own also keeps credentials of ~/.netrc out of the requests.
         self.auth = _ReceiverAuth(headers, credentials)
+        self.trust_env = False
+        if proxy := find_proxy(url):
+            self.proxies = {"http": proxy, "https": proxy}
         self.reply: ReceiverReply | None = None
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
@@ -131,9 +137,11 @@ class CountingExporter(LogRecordExporter):
     ) -> None:
         self._shown = endpoint.shown + PATH
         self._count = count
-        self._session = ReceiverSession(headers, endpoint.auth)
+        url = endpoint.url.rstrip("/") + PATH
+        self._session = ReceiverSession(url, headers, endpoint.auth)
         self._exporter = OTLPLogExporter(
-            endpoint=endpoint.url.rstrip("/") + PATH,
+            endpoint=url,
+            certificate_file=find_authorities(),
             headers={"user-agent": f"ragmeter/{__version__}"},
             timeout=timeout,
             compression=Compression.Gzip,

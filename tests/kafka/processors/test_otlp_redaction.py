@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from ragmeter.config.inputs import PrivacySettings
-from ragmeter.ingest.assembler import ClosingTrace
+from ragmeter.core.counters import Counts
+from ragmeter.ingest.assembler import CloseReason, ClosingTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.stored_spans import serialise_spans
 from ragmeter.kafka.processors.otlp import AssembleOwner
@@ -39,19 +41,20 @@ def test_what_a_stream_had_in_pieces_is_redacted_before_it_is_in_a_topic(
     rules: list[str], answer: str
 ) -> None:
     redactor = Redactor(PrivacySettings.model_validate({"redact": rules}))
-    counts: Counter[str] = Counter()
+    counts: Counts = {}
     run = streamed()
     spans = [redactor.span(span, counts) for span in run.spans]
-    lines = [part.line for part in serialise_spans(spans, counts)]
+    lines = [part.line for part in serialise_spans(spans, Counter())]
     published: list[str | None] = []
     owner = object.__new__(AssembleOwner)
-    owner.parts = SimpleNamespace(
+    stub: Any = SimpleNamespace(
         settings=settings_of(),
         redactor=redactor,
         inspect=lambda extracted: published.extend(one.answer for one in extracted.traces),
     )
+    owner.parts = stub
     owner.tp = TopicPartition("rag.spans", 0)
-    closing = ClosingTrace(bytes.fromhex("1" * 32), "root", 0)
+    closing = ClosingTrace(bytes.fromhex("1" * 32), CloseReason.ROOT, 0)
     (record,), counted = asyncio.run(owner._hand_on(closing, lines))
     assert json.loads(record.value or b"")["answer"] == answer
     assert published == [answer]

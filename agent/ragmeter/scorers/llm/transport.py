@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 import re
-import urllib.request
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 import httpx
 from pydantic import SecretStr
+
+from ragmeter.core.outgoing import find_proxy, make_tls_context
 
 if TYPE_CHECKING:  # else where it is used: most agents have no model server, and it loads slowly
     import aiohttp
@@ -101,16 +103,13 @@ class _DirectClient(httpx.AsyncClient):
 
 def make_http_client(base_url: str) -> httpx.AsyncClient:
     """Return a client for one server; the caller bounds time and concurrency."""
-    url = urlsplit(base_url)
-    proxy = None
-    if url.hostname and not urllib.request.proxy_bypass(url.netloc):
-        proxy = urllib.request.getproxies().get(url.scheme)
-    return _DirectClient(_AiohttpTransport(proxy))
+    return _DirectClient(_AiohttpTransport(find_proxy(base_url), make_tls_context()))
 
 
 class _AiohttpTransport(httpx.AsyncBaseTransport):
-    def __init__(self, proxy: str | None = None) -> None:
+    def __init__(self, proxy: str | None, context: ssl.SSLContext) -> None:
         self._proxy = proxy
+        self._context = context
         self._session: aiohttp.ClientSession | None = None
 
     def _open(self) -> aiohttp.ClientSession:
@@ -118,7 +117,11 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
         import aiohttp
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=_KEEP_ALIVE_SECONDS,
+                ssl=self._context,
+            ),
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
