@@ -43,6 +43,8 @@ class Reason(StrEnum):
     NO_QUERY = "no_query"
     NO_TEXT = "no_text"
     NOT_REPORTED = "not_reported"
+    REPORTED = "reported"  # there is nothing to estimate
+    NO_PRICE = "no_price"
     LANGUAGE = "language"
 
     # What the judge, a model or a scorer could not do.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ragmeter.core.files import load_yaml
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.core.score import BUILTIN_SCORER, ESTIMATE_SCORER
 from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.registry import metric_specs
@@ -18,7 +18,7 @@ from ragmeter.parts.collection import PartKinds, declared_families
 
 from ragmeter_exporters.exposition import FamilyType, MetricFamily
 
-_UNSAMPLED_SCORERS = {BUILTIN_SCORER, CUSTOM_SCORER}  # they score every trace
+_UNSAMPLED_SCORERS = {BUILTIN_SCORER, ESTIMATE_SCORER, CUSTOM_SCORER}  # they score every trace
 
 _UNITS = ("seconds", "bytes", "usd", "ratio")
 
@@ -46,7 +46,7 @@ def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
         over += f"; {left_out[0]}: those traces are left out"
     unit = "ratio" if spec.kind == "ratio" else spec.unit
     # A scorer that is not built in, such as a judge or a model, has versions.
-    version = ("fingerprint",) if set(spec.scorers) - {BUILTIN_SCORER} else ()
+    version = ("fingerprint",) if set(spec.scorers) - {BUILTIN_SCORER, ESTIMATE_SCORER} else ()
     labels = ("service", "scorer", *version, *spec.labels, "window")
     stem = f"rag_{spec.name}"
     gauge = spec.gauge

@@ -38,6 +38,29 @@ class ScorerSettings(SettingsSection):
     )
 
 
+class ModelPrice(SettingsSection):
+    """What a million tokens of a model cost, in US dollars."""
+
+    input: float = Field(ge=0, description="of a million tokens in")
+    output: float = Field(ge=0, description="of a million tokens out")
+
+
+class CostSettings(SettingsSection):
+    """How the cost of a trace is estimated that reports tokens and no cost."""
+
+    prices: dict[str, ModelPrice] = Field(
+        {},
+        description=(
+            "prices of models by the start of their name, as "
+            "`{my-model: {input: 0.2, output: 0.6}}`, before the bundled list prices"
+        ),
+    )
+
+    def as_pairs(self) -> dict[str, tuple[float, float]]:
+        """Return the prices as (input, output)."""
+        return {name: (price.input, price.output) for name, price in self.prices.items()}
+
+
 class SamplingRates(SettingsSection):
     """Shares of traces that the sampled tiers score."""
 

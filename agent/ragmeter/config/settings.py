@@ -23,6 +23,7 @@ from ragmeter.config.reporting import (
     ResultsExportSettings,
 )
 from ragmeter.config.scoring import (
+    CostSettings,
     HhemSettings,
     JudgeSettings,
     ModelSettings,
@@ -128,6 +129,7 @@ class Settings(SettingsSection, BaseSettings):
     privacy: PrivacySettings = PrivacySettings()
     resolvers: ResolverSettings = ResolverSettings()
     sampling: SamplingSettings = SamplingSettings()
+    costs: CostSettings = CostSettings()
     judge: JudgeSettings = JudgeSettings()
     hhem: HhemSettings = HhemSettings()
     models: ModelSettings = ModelSettings()

@@ -27,6 +27,7 @@ RESERVED_SCORERS = frozenset(
         "builtin",
         "judge",
         "umbrela",
+        "estimate",
         "autonuggetizer",
         "hhem",
         "hhem_fulltext",

@@ -14,6 +14,7 @@ from ragmeter.reasons import Reason
 from ragmeter.trace import GuessedField, Status, Trace
 
 BUILTIN_SCORER = "builtin"
+ESTIMATE_SCORER = "estimate"  # of costs, by tokens and list prices
 JUDGE_SCORER = "judge"
 REFERENCE_SCORER = "reference"  # compares with a canary's reference
 

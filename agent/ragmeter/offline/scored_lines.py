@@ -21,6 +21,7 @@ from ragmeter.core.metric_specs import MetricSpec, find_helping_spec, name_at_cu
 from ragmeter.core.score import (
     BUILTIN_SCORER,
     CLUSTER_PATTERN,
+    ESTIMATE_SCORER,
     MAX_FINGERPRINT,
     MAX_STRATUM,
     Score,
@@ -230,7 +231,7 @@ def bound_strata(scores: Iterable[Score], admitted: set[str]) -> None:
 
 def _is_slow_result(score: Score) -> bool:
     """Return whether the running agent would get this result from a slow tier."""
-    return score.scorer != BUILTIN_SCORER and score.state not in _NOT_DRAWN
+    return score.scorer not in (BUILTIN_SCORER, ESTIMATE_SCORER) and score.state not in _NOT_DRAWN
 
 
 def split_slow_results(scored: ScoredTrace) -> tuple[ScoredTrace, ScoredTrace | None]:

@@ -19,6 +19,7 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.canary.specs import abstention_pairs, judged_abstention, leave_to_judge
+from ragmeter.metrics.costs import list_prices
 from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.offline.scoring_summary import ScoringSummary
 from ragmeter.offline.whole_file import FileFeedback
@@ -58,6 +59,7 @@ class OfflineScorer:
         self._tiers = tiers or {}
         self._labels = labels
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
+        self._scorer.prices = list_prices().with_own(settings.costs.as_pairs())
         self._redactor = Redactor(settings.privacy)
         self._content = ContentPolicy(settings.privacy)
         self._concurrency = settings.judge.concurrency if tiers else 1

@@ -14,6 +14,7 @@ THOUSAND = 1_000  # answers whose cost is shown: that of one has too many zeros
 
 _MEASURES: Mapping[Source, str] = {
     "requests": "every request",
+    "estimate": "tokens and list prices",
     "labels": "labels",
     "judge": "the judge",
     "model": "the model",

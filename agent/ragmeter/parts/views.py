@@ -160,8 +160,10 @@ State = Literal["good", "moved", "bad", "not enough"]
 little is known to say."""
 
 
-Source = Literal["requests", "labels", "judge", "model", "builtin"]
-"""What a number rests on. `requests`: what every request reports."""
+Source = Literal["requests", "estimate", "labels", "judge", "model", "builtin"]
+"""What a number rests on. `requests`: what every request reports; `estimate`: costs by the tokens
+that requests report and list prices.
+"""
 
 
 @dataclass(frozen=True, slots=True)

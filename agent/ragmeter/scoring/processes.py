@@ -38,6 +38,7 @@ from ragmeter.core.process import memory_limit, usable_cores
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter.metrics.costs import PriceTable, list_prices
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.scoring.scorer import Scorer, TraceScores
@@ -99,12 +100,14 @@ class ScoringPlan:
         ks: The cut-offs of the retrieval metrics of canaries.
         segments: The tags that windows distinguish.
         terms: The first terms of sampling.
+        prices: By which costs are estimated.
     """
 
     builtin: bool
     ks: tuple[int, ...]
     segments: tuple[str, ...]
     terms: SamplingTerms
+    prices: PriceTable = field(default_factory=list_prices)
 
     @classmethod
     def of(cls, settings: Settings) -> ScoringPlan:
@@ -114,6 +117,7 @@ class ScoringPlan:
             tuple(settings.judge.k),
             tuple(settings.segments),
             SamplingTerms(settings.sampling),
+            list_prices().with_own(settings.costs.as_pairs()),
         )
 
 
@@ -162,6 +166,7 @@ class BodyScorer:
         self._sampler = Sampler(plan.terms.settings)
         self._strata = StratumClassifier(plan.segments)
         self._scorer = Scorer(plan.builtin, sampler=self._sampler, strata=self._strata, ks=plan.ks)
+        self._scorer.prices = plan.prices
 
     @property
     def pairs(self) -> list[MetricScorer]:

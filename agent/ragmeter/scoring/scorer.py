@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
 from ragmeter.core.score import (
     BUILTIN_SCORER,
+    ESTIMATE_SCORER,
     PendingResult,
     Score,
     ScoredTrace,
@@ -24,6 +25,7 @@ from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import abstention_pairs, canary_judge_pairs, leave_to_judge
+from ragmeter.metrics.costs import COST, list_prices, score_estimate
 from ragmeter.metrics.labelled import PEOPLE_PAIRS, PEOPLE_STRATUM
 from ragmeter.metrics.merged_labels import ranked_passage_keys
 from ragmeter.metrics.registry import metric_specs
@@ -146,7 +148,13 @@ class Scorer:
         probe = PreparedTrace(
             Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
         )
+        self.prices = (
+            list_prices()
+        )  # by which costs are estimated; those of the settings replace it
         self.cheap_pairs = [(result.metric, result.scorer) for result in score_cheap(probe)]
+        # an estimated cost stands beside the given one, before users' own metrics
+        self._estimate_at = self.cheap_pairs.index((COST, BUILTIN_SCORER)) + 1
+        self.cheap_pairs.insert(self._estimate_at, (COST, ESTIMATE_SCORER))
         self.builtin_pairs = [
             (result.metric, result.scorer) for result in (score_builtin(probe) if builtin else ())
         ]
@@ -199,7 +207,12 @@ class Scorer:
         return [*self._score_operational(prepared), *self.score_builtin(prepared)]
 
     def _score_operational(self, prepared: PreparedTrace) -> list[Score]:
-        return _score_safely(score_cheap, self.cheap_pairs, prepared)
+        return _score_safely(self._score_request, self.cheap_pairs, prepared)
+
+    def _score_request(self, prepared: PreparedTrace) -> list[Score]:
+        scores = score_cheap(prepared)
+        scores.insert(self._estimate_at, score_estimate(prepared.trace, self.prices))
+        return scores
 
     def score_builtin(self, prepared: PreparedTrace) -> list[Score]:
         """Score a trace by the built-in scorers."""

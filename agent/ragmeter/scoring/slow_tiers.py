@@ -23,6 +23,7 @@ from ragmeter.core.judging import JudgeInstrument
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
+from ragmeter.metrics.costs import list_prices
 from ragmeter.metrics.missing_fields import restore_missing_reasons, visible_trace
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
@@ -150,6 +151,7 @@ class TierSampling:
             judge_canaries=settings.judge.budget.canaries > 0,
             people=settings.sampling.draws_people,
         )
+        self.scorer.prices = list_prices().with_own(settings.costs.as_pairs())
 
     def resample(self, settings: SamplingSettings) -> None:
         """Draw by other rates from the next trace on."""

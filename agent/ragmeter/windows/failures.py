@@ -32,6 +32,7 @@ TRACE_REASONS = frozenset(
         Reason.NO_TEXT,
         Reason.NOT_LABELLED,
         Reason.NOT_REPORTED,
+        Reason.NO_PRICE,
     }
     | _REFERENCE_REASONS
     | (MISSING_REASONS - _PIPELINE_REASONS)

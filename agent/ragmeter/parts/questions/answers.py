@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ragmeter.core.durations import parse_window
+from ragmeter.metrics.costs import list_prices
 from ragmeter.parts.questions.catalogue import QUESTIONS, QuestionSpec, scores_of
 from ragmeter.parts.questions.estimator import MODEL_SPREAD
 from ragmeter.parts.questions.levels import (
@@ -31,6 +32,7 @@ from ragmeter.parts.questions.samples import ValuedTraces
 from ragmeter.parts.questions.settings import QuestionsSettings
 from ragmeter.parts.questions.traffic import (
     DAY,
+    FINE,
     HOUR,
     BucketRange,
     RequestBuckets,
@@ -44,7 +46,7 @@ from ragmeter.windows.estimators import Z_95
 WINDOWS: Mapping[str, int] = {name: parse_window(name) for name in ("1h", "6h", "24h", "7d", "14d")}
 """The windows that a level may be about, in seconds, the shortest first."""
 
-BY_REQUEST: tuple[Source, ...] = ("requests", "builtin")
+BY_REQUEST: tuple[Source, ...] = ("requests", "estimate", "builtin")
 """The sources that know of every request."""
 
 SHOWN = ("1h", "24h")
@@ -89,6 +91,10 @@ class CompleteFrom:
     complete_from: float
 
 
+def _later(first: float | None, second: float) -> float:
+    return second if first is None else max(first, second)
+
+
 @dataclass(slots=True)
 class ServiceRow:
     """A row of the state: what is known of a service beside its traffic and samples.
@@ -98,12 +104,34 @@ class ServiceRow:
         first_seen: By segment, when it was first seen.
         incidents: By id of an open alert its question, severity and onset.
         looked_at: When sources were last chosen, or found to be the same.
+        cost_given_at: When a request last told its cost.
+        cost_estimated_at: When a cost was last estimated and counted.
     """
 
     sources: dict[str, ChosenSource]
     first_seen: dict[str, float]
     incidents: dict[str, tuple[str, str, float]]
     looked_at: float
+    cost_given_at: float | None = None
+    cost_estimated_at: float | None = None
+
+    def count_cost(self, at: float, given: float | None, estimate: float | None) -> float | None:
+        """Return the cost of a request that counts, of which one may be given or estimated.
+
+        Where requests of the last day have told theirs, estimates of others do not count.
+        """
+        bucket = at // FINE * FINE  # so that the row changes seldom
+        if given is not None:
+            self.cost_given_at = _later(self.cost_given_at, bucket)
+            return given
+        if estimate is None or (self.cost_given_at is not None and at - self.cost_given_at < DAY):
+            return None
+        self.cost_estimated_at = _later(self.cost_estimated_at, bucket)
+        return estimate
+
+    def estimates_cost(self, now: float) -> bool:
+        """Return whether costs of the last day are estimates."""
+        return self.cost_estimated_at is not None and self.cost_estimated_at > now - DAY
 
     @classmethod
     def empty(cls) -> ServiceRow:
@@ -286,6 +314,9 @@ def _levels(question: QuestionSpec, moment: Moment) -> tuple[Level | None, dict[
             if own is not None and _half(own, question) <= WIDEST:
                 levels[window] = own
     levels.setdefault(level.window, level)
+    if question.name == "cost" and moment.service.row.estimates_cost(moment.now):
+        level = replace(level, source="estimate")
+        levels = {window: replace(own, source="estimate") for window, own in levels.items()}
     return level, levels
 
 
@@ -457,6 +488,8 @@ def _describe_source(question: QuestionSpec, level: Level | None) -> str:
         return _UNTOLD
     if level.source == "requests":
         return "every request"
+    if level.source == "estimate":
+        return f"estimated from tokens, prices of {list_prices().date}"
     if level.source == "builtin":
         return "built-in rules, every answer"
     if level.source == "labels":

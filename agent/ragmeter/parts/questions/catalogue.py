@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.core.score import BUILTIN_SCORER, ESTIMATE_SCORER
 from ragmeter.parts.views import Source
 
 Unit = Literal["share", "seconds", "usd"]
@@ -163,7 +163,7 @@ _REQUEST_SCORES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("empty_answer", BUILTIN_SCORER),
     ),
     "fast": (("latency", "total"),),
-    "cost": (("cost_usd", BUILTIN_SCORER),),
+    "cost": (("cost_usd", BUILTIN_SCORER), ("cost_usd", ESTIMATE_SCORER)),
 }
 
 

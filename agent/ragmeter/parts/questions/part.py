@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.score import ESTIMATE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBatch, section_of
 from ragmeter.parts.questions.answers import (
@@ -82,6 +82,7 @@ _BUILTIN = {one.question: one for one in READERS.values() if one.source == "buil
 
 _EMPTY = ("empty_answer", "builtin")
 _COST = ("cost_usd", "builtin")
+_ESTIMATE = ("cost_usd", ESTIMATE_SCORER)
 
 
 class QuestionsPart(Part[QuestionsState], QuestionAnswers):
@@ -153,6 +154,8 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
     def _count_request(self, arrival: Arrival) -> None:
         trace = arrival.trace
         values: dict[int, float] = {}
+        given: float | None = None
+        estimate: float | None = None
         works = trace.status == "ok"
         strata: dict[str, str] = {}
         for score in trace.results:
@@ -161,7 +164,9 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             if pair == _EMPTY:
                 works = works and not (score.state is ScoreState.SCORED and score.value == 1.0)
             elif pair == _COST and score.value is not None:
-                values[PLACE["cost"]] = score.value
+                given = score.value
+            elif pair == _ESTIMATE and score.value is not None:
+                estimate = score.value
             elif reader is None:
                 continue
             elif reader.source == "builtin":
@@ -174,6 +179,13 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             if reader is not None and stratum:
                 strata.setdefault(reader.source, stratum)
         values[PLACE["works"]] = float(works)
+        row = self._row(trace.service)
+        before = (row.cost_given_at, row.cost_estimated_at)
+        cost = row.count_cost(trace.timestamp, given, estimate)
+        if cost is not None:
+            values[PLACE["cost"]] = cost
+        if before != (row.cost_given_at, row.cost_estimated_at):
+            self._touched[trace.service] = None
         answered = values.get(PLACE["answered"])
         request = RequestValues(
             at=trace.timestamp,
@@ -185,7 +197,6 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
                 f"{source}:{stratum_key(stratum, answered)}" for source, stratum in strata.items()
             ),
         )
-        row = self._row(trace.service)
         for segment in ("", *dict.fromkeys(arrival.segments)):
             key = (trace.service, segment)
             traffic = self._traffic.get(key)

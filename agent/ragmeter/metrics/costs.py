@@ -1,0 +1,100 @@
+"""The cost of a request, estimated from its tokens where the trace does not tell it.
+
+Given and estimated costs are scores of two scorers: `builtin` for what the trace says, `estimate`
+for what its tokens cost by list prices. A trace has at most one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ragmeter.core.files import load_yaml
+from ragmeter.core.score import ESTIMATE_SCORER, NoScore, Score, make_score
+from ragmeter.reasons import Reason
+from ragmeter.trace import Trace
+
+COST = "cost_usd"
+
+# What may stand behind the name of a model: a date, a version, a stage.
+_VERSION = re.compile(
+    r"(?:[-@:](?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2}|\d{8}|\d{4}|\d{3}|latest|preview|exp"
+    r"|v\d{1,2}(?::\d{1,2})?|\d{1,3}k))*\Z"
+)
+# and before it: of gateways and clouds (`openai/`, `us.anthropic.`, `models/`)
+_PROVIDER = re.compile(
+    r"^(?:.*/)?(?:(?:us|eu|apac|global|jp|au)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
+)
+_MAX_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """Prices of models in USD for a million tokens: (input, output) by the start of their name.
+
+    Args:
+        prices: The list prices.
+        date: When these held.
+        own: Those of the settings, which come first.
+    """
+
+    prices: Mapping[str, tuple[float, float]]
+    date: str
+    own: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def find(self, model: str) -> tuple[float, float] | None:
+        """Return the prices of a model, None for one that is not known."""
+        name = _plain(model[:_MAX_NAME])
+        short = _PROVIDER.sub("", name)
+        for prices in (self.own, self.prices):
+            for known in (name, short):
+                if known in prices:
+                    return prices[known]
+            fitting = [
+                key for key in prices if short.startswith(key) and _VERSION.match(short[len(key) :])
+            ]
+            if fitting:
+                return prices[max(fitting, key=len)]
+        return None
+
+    def with_own(self, prices: Mapping[str, tuple[float, float]]) -> PriceTable:
+        """Return the table with prices of the settings."""
+        own = {_plain(name): price for name, price in prices.items()}
+        return PriceTable(self.prices, self.date, own)
+
+
+@cache
+def list_prices() -> PriceTable:
+    """Return the bundled prices, which are read at the first call."""
+    table: dict[str, Any] = load_yaml(__package__, "prices.yaml")
+    prices = {_plain(name): (float(a), float(b)) for name, (a, b) in table["prices"].items()}
+    return PriceTable(prices, table["date"])
+
+
+def _plain(model: str) -> str:
+    """Return a name with one sign for versions: `gpt-4.1` and `gpt-4-1` are one model."""
+    head, _, name = model.strip().lower().rpartition("/")
+    return f"{head}/{re.sub(r'(?<=[0-9])[.](?=[0-9])', '-', name)}".lstrip("/")
+
+
+def estimate_cost(trace: Trace, prices: PriceTable) -> float | NoScore:
+    """Return what the tokens of a trace cost by list prices, or why that is not known."""
+    usage = trace.usage
+    if usage is not None and usage.cost_usd is not None:
+        return NoScore(Reason.REPORTED, applies=False)
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+        return NoScore(Reason.NOT_REPORTED)
+    if not trace.model:
+        return NoScore(Reason.NOT_REPORTED)
+    found = prices.find(trace.model)
+    if found is None:
+        return NoScore(Reason.NO_PRICE)
+    return (usage.input_tokens * found[0] + usage.output_tokens * found[1]) / 1e6
+
+
+def score_estimate(trace: Trace, prices: PriceTable) -> Score:
+    """Return the score of the estimated cost."""
+    return make_score(COST, trace, estimate_cost(trace, prices), ESTIMATE_SCORER)

@@ -1,0 +1,100 @@
+"""Costs that are estimated from tokens, where a trace does not tell its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from ragmeter.config.scoring import CostSettings
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.metrics.costs import PriceTable, list_prices
+from ragmeter.reasons import Reason
+from ragmeter.scoring.scorer import Scorer
+
+from tests.traces import make_trace
+
+TOKENS = {"input_tokens": 10_000, "output_tokens": 1_000}
+
+
+def costs(
+    model: str | None, scorer: Scorer | None = None, usage: Mapping[str, Any] = TOKENS
+) -> dict[str, Score]:
+    trace = make_trace(model=model, usage=usage)
+    results = (scorer or Scorer(builtin=False)).score(trace).trace.results
+    return {score.scorer: score for score in results if score.metric == "cost_usd"}
+
+
+@pytest.mark.parametrize(
+    ("model", "usd"),
+    [
+        ("gpt-4o-mini", 0.0021),
+        ("gpt-4o-mini-2024-07-18", 0.0021),
+        ("GPT-4o", 0.035),
+        ("gpt-4.1", 0.028),
+        ("gpt-4-1106-preview", 0.36),
+        ("gpt-4-0613", 0.36),
+        ("openai/gpt-4.1-mini-2025-04-14", 0.0056),
+        ("azure/gpt-4o-2024-08-06", 0.035),
+        ("claude-sonnet-4-5-20250929", 0.045),
+        ("anthropic.claude-3-5-sonnet-20241022-v2:0", 0.045),
+        ("us.anthropic.claude-haiku-4-5-20251001-v1:0", 0.015),
+        ("anthropic/claude-3.5-haiku", 0.012),
+        ("claude-3-5-haiku-latest", 0.012),
+        ("models/gemini-2.5-flash", 0.0055),
+        ("gemini-2.5-flash-preview-05-20", 0.0055),
+        ("publishers/google/models/gemini-2.0-flash-001", 0.0014),
+        ("command-r-plus-08-2024", 0.035),
+        ("amazon.nova-lite-v1:0", 0.00084),
+        ("claude-sonnet-4@20250514", 0.045),
+    ],
+)
+def test_a_known_model_has_a_price(model: str, usd: float) -> None:
+    found = costs(model)
+    assert found["estimate"].value == pytest.approx(usd)
+    assert found["builtin"].state is ScoreState.UNSCORED  # the trace tells none
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["gpt-5-pro", "gpt-4o-audio-preview", "gpt-5.9", "my-gpt-4o", "llama-3.1-70b", "gpt", "",
+     "claude-sonnet-5", "gemini-2.5-flash-image", "x" * 10_000, "///", "gpt-4o-mini-tts"],
+)  # fmt: skip
+def test_another_model_has_none(model: str) -> None:
+    score = costs(model)["estimate"]
+    assert score.value is None
+    assert score.reason == (Reason.NO_PRICE if model else Reason.NOT_REPORTED)
+
+
+def test_a_cost_of_the_trace_wins() -> None:
+    found = costs("gpt-4o", usage={**TOKENS, "cost_usd": 0.5})
+    assert found["builtin"].value == 0.5
+    assert found["estimate"].state is ScoreState.NOT_APPLICABLE
+    assert found["estimate"].reason == Reason.REPORTED
+    free = costs("gpt-4o", usage={**TOKENS, "cost_usd": 0.0})
+    assert (free["builtin"].value, free["estimate"].value) == (0.0, None)
+
+
+@pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"output_tokens": 5}])
+def test_half_of_the_tokens_tell_no_cost(usage: dict[str, int]) -> None:
+    assert costs("gpt-4o", usage=usage)["estimate"].reason == Reason.NOT_REPORTED
+
+
+def test_prices_of_the_settings_come_first() -> None:
+    settings = CostSettings.model_validate(
+        {"prices": {"my-llm": {"input": 1, "output": 2}, "gpt-4o": {"input": 0, "output": 1}}}
+    )
+    scorer = Scorer(builtin=False)
+    scorer.prices = list_prices().with_own(settings.as_pairs())
+    assert costs("my-llm", scorer)["estimate"].value == pytest.approx(0.012)
+    assert costs("vllm/my-llm", scorer)["estimate"].value == pytest.approx(0.012)
+    assert costs("gpt-4o-2024-08-06", scorer)["estimate"].value == pytest.approx(0.001)
+    assert costs("gpt-4o-mini", scorer)["estimate"].value == pytest.approx(0.0021)
+
+
+def test_the_table_is_dated_and_sane() -> None:
+    table = list_prices()
+    assert isinstance(table, PriceTable)
+    assert table.date >= "2026-01-01"
+    assert 30 <= len(table.prices) <= 60
+    assert all(0 < given <= wanted <= 100 for given, wanted in table.prices.values())
