@@ -411,3 +411,36 @@ def test_a_read_that_was_under_way_when_a_partition_was_sought_counts_for_nothin
     assert seeks.valid({TP: ["x"], other: ["y"]}) == {other: ["y"]}
     seeks.apply(consumer)
     assert consumer.positions == {TP: 3}
+
+
+@pytest.mark.parametrize("answer", [{}, {TP: (-1, "")}, {TP: (7, "12")}])
+def test_a_coordinator_that_does_not_answer_is_not_one_without_an_offset(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[TopicPartition, tuple[int, str]]
+) -> None:
+    """All would be read again, in a new epoch."""
+
+    class Client:
+        def __init__(self, *_: object, **options: object) -> None: ...
+
+        async def start(self) -> None: ...
+
+        stop = close = start
+
+        async def list_consumer_group_offsets(self, *_: object, **options: object) -> Any:
+            return answer
+
+        async def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(tps, 3)
+
+        end_offsets = beginning_offsets
+
+    monkeypatch.setattr(owners, "AIOKafkaAdminClient", Client)
+    monkeypatch.setattr(owners, "make_consumer", Client)
+    notified = Group([], 0)
+    group = ScoreGroup(Settings(), [], cast(Any, None), cast(Any, notified), notified.fail)
+    if not answer:
+        with pytest.raises(BeginAgain, match="does not say what is committed"):
+            asyncio.run(group.offsets(TP))
+        return
+    found = asyncio.run(group.offsets(TP))
+    assert (found.committed, found.note) == {-1: (None, ""), 7: (7, "12")}[answer[TP][0]]

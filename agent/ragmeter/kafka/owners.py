@@ -183,9 +183,14 @@ class OwnerGroup(ABC):
             **aiokafka_options(self.kafka),
         )
         try:
-            await asyncio.gather(consumer.start(), groups.start())
+            await consumer.start()
+            await groups.start()
             known = await groups.list_consumer_group_offsets(self.name, partitions=[tp])
-            committed, note = known.get(tp, (-1, ""))
+            # The client passes over some errors, as of a coordinator that loads: an offset that
+            # was never committed is in the answer.
+            if tp not in known:
+                raise BeginAgain(f"the group {self.name} does not say what is committed")
+            committed, note = known[tp]
             return KnownOffsets(
                 committed=committed if committed >= 0 else None,
                 note=note,
@@ -193,7 +198,8 @@ class OwnerGroup(ABC):
                 end=(await consumer.end_offsets([tp]))[tp],
             )
         finally:
-            await asyncio.gather(consumer.stop(), groups.close())
+            await groups.close()
+            await consumer.stop()
 
     @abstractmethod
     async def seek(self, tp: TopicPartition, offset: int) -> None:
