@@ -10,6 +10,7 @@ import re
 from ragmeter.core.score import NoScore, Score, make_plain_score
 from ragmeter.metrics.answer_text import MAX_ANSWER, strip_format, strip_markers
 from ragmeter.metrics.english import ENGLISH
+from ragmeter.metrics.kernel import Pattern
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
     LANGUAGES,
@@ -22,7 +23,7 @@ from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _REFUSALS = ENGLISH["refusals"]
-_REFUSAL = re.compile(
+_REFUSAL = Pattern(
     re.sub(
         "<([A-Z_]+)>",
         lambda name: f"(?:{'|'.join(_REFUSALS['alternatives'][name[1]])})",
@@ -31,8 +32,8 @@ _REFUSAL = re.compile(
 )
 _CUES: tuple[str, ...] = tuple(_REFUSALS["cues"])
 # one set of characters first, so that a search skips all others
-_END = re.compile(r"[.!?\n](?:(?<=\n)|(?=\s))")
-_ASKS = re.compile(_REFUSALS["asks"])
+_END = Pattern(r"[.!?\n](?:(?<=\n)|(?=\s))")
+_ASKS = Pattern(_REFUSALS["asks"])
 
 # By language other than English: plain words of which a refusal has one, and its pattern, which
 # `re` compiles when a text has such a word: all of them take a tenth of the time of a start.

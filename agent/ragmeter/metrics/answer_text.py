@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 
 from ragmeter.metrics import kernel
 from ragmeter.metrics.english import NEGATIONS
+from ragmeter.metrics.kernel import IGNORE_CASE, MULTI_LINE, Found, Pattern
 from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.numbers import compile_pattern, extract_numbers
 from ragmeter.metrics.plain_text import PlainText, plain_text
@@ -17,50 +17,52 @@ from ragmeter.metrics.stems import content_stems, idf
 from ragmeter.metrics.words import WordCutter, tokenize
 
 _DIGIT = compile_pattern("[DIGIT]")
-_MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
+_MARKER = Pattern(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
 # A number or letter of a list, after other signs as in "- [ ] 2." and "> 3)".
-_ITEM = re.compile(
+_ITEM = Pattern(
     r"(?:[^\w\n]{0,9}(?:\d{1,2}(?:[.)]|\ufe0f?\u20e3)|[a-z]\)|[①-⑳]"
     r"|(?:[Ss]tep|STEP) \d{1,2}\s{0,3}[.:)–—-])(?:\s+|\Z)){1,2}"
 )
-_BULLET = re.compile(r"(?:[-–—•‣◦▪●○→✓✔>+] )+")
-_ENUMERATED = re.compile(r"(?:^|\s)\(?(\d{1,2})[.)](?=\s)")
-_LIST_START = re.compile(r"(?:(?:^|[.:;!?,\n])\s*|\()\Z")
+_BULLET = Pattern(r"(?:[-–—•‣◦▪●○→✓✔>+] )+")
+_ENUMERATED = Pattern(r"(?:^|\s)\(?(\d{1,2})[.)](?=\s)")
+_LIST_START = Pattern(r"(?:(?:^|[.:;!?,\n])\s*|\()\Z")
 # `[text](address)` keeps its text; a number is a citation, and its address is no text.
-_LINK = re.compile(
+_LINK = Pattern(
     r"(\[{1,2})([^\[\]\n]{1,200})(\]{1,2})(\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\)\]?)",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
 # Citation markers that are not in square brackets, as of `ragmeter.metrics.citation_markers`.
-_ROUND_MARKER = re.compile(
+_ROUND_MARKER = Pattern(
     r"\(\s?(?:see |per |cf\.? )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?"
     r"|citations?|excerpts?|contexts?)(?:\s?[:#]|[\s_.-]{0,2}\d)[^()\n]{0,80}\)",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_SIGN_MARKER = re.compile(
+_SIGN_MARKER = Pattern(
     r"\\(?:[a-z]{0,6}cite[a-z]{0,8}\*?(?:\[[^\]\n]{0,60}\])?\{[^{}\n]{1,120}\}|\[[\d, ]{1,20}\\\])"
     r"|(?<=[^\W\d_]{3})\^\[?\d{1,3}\]?\^?|:?contentReference\[oaicite:\d{1,4}\]\{index=\d{1,4}\}",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_TAG = re.compile(
+_TAG = Pattern(
     r"<(sup|cite|citation|ref|source|fn|c)\b[^<>\n]{0,100}>[^<>\n\s]{1,40}</\1>"
     r"|<!--[^<>]{0,500}-->|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>",
-    re.I,
+    IGNORE_CASE,
 )
 # Tags that begin or end a line.
-_BLOCK = re.compile(
-    r"</?(?:br|p|li|ul|ol|dl|dt|dd|div|tr|table|h[1-6]|section|article|blockquote|pre|hr)\b", re.I
+_BLOCK = Pattern(
+    r"</?(?:br|p|li|ul|ol|dl|dt|dd|div|tr|table|h[1-6]|section|article|blockquote|pre|hr)\b",
+    IGNORE_CASE,
 )
-_TABLE_HEAD = re.compile(
-    r"^[^\n]{0,1000}\n[ \t]{0,9}\|?(?:[ \t]{0,9}:?-{1,99}:?[ \t]{0,9}\|){1,40}[ :\t-]{0,99}$", re.M
+_TABLE_HEAD = Pattern(
+    r"^[^\n]{0,1000}\n[ \t]{0,9}\|?(?:[ \t]{0,9}:?-{1,99}:?[ \t]{0,9}\|){1,40}[ :\t-]{0,99}$",
+    MULTI_LINE,
 )
-_ROW_NUMBER = re.compile(r"^[ \t]{0,9}\|[ \t]{0,9}(\d{1,3})\.?[ \t]{0,9}(?=\|)", re.M)
+_ROW_NUMBER = Pattern(r"^[ \t]{0,9}\|[ \t]{0,9}(\d{1,3})\.?[ \t]{0,9}(?=\|)", MULTI_LINE)
 # Markdown's signs; the signs of lists and quotations are no words anyway.
 _SIGNS = ("*", "_", "`", "#", "~")
-BIBLIOGRAPHY = re.compile(
+BIBLIOGRAPHY = Pattern(
     r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?"
     r"|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
 # Plain words of which a list of sources has one: looking for them is quicker than the pattern.
 _SOURCES = (
@@ -73,15 +75,15 @@ _SOURCES = (
     "ibliograph",
     "IBLIOGRAPH",
 )
-_WORD_START = re.compile(r"(?=\w)")
+_WORD_START = Pattern(r"(?=\w)")
 # "Sure! Here is a summary of the article in 200 words:" claims nothing.
-_PREAMBLE = re.compile(
+_PREAMBLE = Pattern(
     r"(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]"
     r"[^\w\n]{0,9}\n?[^\w\n]{0,9})?"
     r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
     r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s+"
     r"|(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s+",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
 NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
 MAX_ANSWER = 20_000  # characters
@@ -187,23 +189,23 @@ def find_bibliography(text: str) -> int:
     return cut.start() if cut and text[: cut.start()].strip() else len(text)
 
 
-def _blank(match: re.Match[str]) -> str:
+def _blank(match: Found) -> str:
     return " " * len(match.group())
 
 
-def _unlink(match: re.Match[str]) -> str:
+def _unlink(match: Found) -> str:
     opened, label, closed, address = match.groups()
     left, right = "[]" if label.strip(" ^").isdecimal() else "  "
     return left.rjust(len(opened)) + label + right.ljust(len(closed) + len(address))
 
 
-def _blank_tag(match: re.Match[str]) -> str:
+def _blank_tag(match: Found) -> str:
     return "\n".ljust(len(match.group())) if _BLOCK.match(match.group()) else _blank(match)
 
 
-def _blank_ordinals(pattern: re.Pattern[str], text: str) -> str:
+def _blank_ordinals(pattern: Pattern, text: str) -> str:
     """Replace the numbers 1, 2, 3, … of a list by spaces."""
-    runs: list[list[re.Match[str]]] = []
+    runs: list[list[Found]] = []
     for match in pattern.finditer(text):
         if match[1] == "1" and (
             pattern is _ROW_NUMBER

@@ -14,43 +14,44 @@ from dataclasses import dataclass, field
 
 from ragmeter.metrics.citation_targets import LABEL, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
+from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
 _AROUND = 60  # characters before a marker that tell what it is
 _MAX_LISTED = 50  # lines of a list of sources
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", re.DOTALL)
-_SQUARE = re.compile(r"(\\?)\[([^\[\]\n]{1,120})\]")
+_CODE = Pattern(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", DOT_ALL)
+_SQUARE = Pattern(r"(\\?)\[([^\[\]\n]{1,120})\]")
 # [[1]](url), [1](url), [[1](url)]: the label, and the address if there is one
-_LINK = re.compile(
+_LINK = Pattern(
     r"(!?)\[{1,2}([^\[\]\n]{1,200})\]{1,2}\(\s{0,3}<?((?:https?:|/|#|\.|www\.|file:|mailto:"
     r"|[\w-]{1,40}\.)"
     r"[^()\s<>]{0,400})>?(?:\s{1,3}\"[^\"\n]{0,100}\")?\s{0,3}\)\]?",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_WIDE = re.compile(
+_WIDE = Pattern(
     r"【([^【】\n]{1,120})】|［([^［］\n]{1,120})］|〔([^〔〕\n]{1,120})〕|〖([^〖〗\n]{1,120})〗"
     r"|⟦([^⟦⟧\n]{1,120})⟧"
 )
-_STEP = re.compile(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
-_ROUND = re.compile(r"[(（]([^()（）\n]{1,120})[)）]")
-_ROUND_CITES = re.compile(
+_STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
+_ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
+_ROUND_CITES = Pattern(
     rf"\s{{0,3}}(?:(?:see|per|cf\.?|from|as per|according to|based on)\s{{1,3}}(?:the\s)?)?"
     rf"(?:{LABEL}(?:\s?[#:]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)|.{{1,100}}?\.(?:pdf"
     rf"|docx?|md|html?|txt|pptx?"
     r"|xlsx?|csv|json|rst)\b",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_ID = re.compile(r"[^\s]*\d[^\s]*\Z")
-_AUTHORS = re.compile(
+_ID = Pattern(r"[^\s]*\d[^\s]*\Z")
+_AUTHORS = Pattern(
     r"[(\[]\s?[A-Z][\w'’-]{1,30}(?:(?:,\s|\s(?:and|&)\s)[A-Z][\w'’-]{1,30}){0,4}"
     r"(?:,?\set\sal\.?,?\s|,\s)(?:19|20)\d\d[a-z]?(?:[,;:][^()\[\]\n]{0,100})?[)\]]"
 )
-_CALENDAR = re.compile(
+_CALENDAR = Pattern(
     r"[(\[]\s?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|spring|summer|autumn|fall|winter)",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_ORDINARY_NUMBER = re.compile(
+_ORDINARY_NUMBER = Pattern(
     r"\b(?:equations?|eqs?\.?|fig(?:ure|s)?\.?|tables?|sections?|sec\.?|steps?|items?|options?"
     r"|chapters?"
     r"|lines?|notes?|appendix|articles?|clauses?|paragraphs?|parts?|numbers?|no\.|levels?|types?"
@@ -58,51 +59,51 @@ _ORDINARY_NUMBER = re.compile(
     r"|versions?|questions?|rules?|points?|stages?|class|grades?|one|two|three|four|five|six"
     r"|seven|eight"
     r"|nine|ten|twelve|\d)\s{0,2}\Z",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_RAISED = re.compile(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⑳]")
-_CARET = re.compile(r"\^\(?(\d{1,3}(?:,\s?\d{1,3}){0,9})\)?\^?")
+_RAISED = Pattern(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⑳]")
+_CARET = Pattern(r"\^\(?(\d{1,3}(?:,\s?\d{1,3}){0,9})\)?\^?")
 # What takes an exponent: units and single letters.
-_TAKES_EXPONENT = re.compile(
+_TAKES_EXPONENT = Pattern(
     r"(?:(?<![^\W\d_])[^\W\d_]{1,2}|\b(?:feet|foot|inch|metres?|meters?|sqm|mol|deg|log|sin|cos"
     r"|tan|exp))\Z"
 )
-_POWER = re.compile(r"(?:(?<![\d.,])(?:\d|10|100)|[⁻)])\Z")
-_TAG = re.compile(
+_POWER = Pattern(r"(?:(?<![\d.,])(?:\d|10|100)|[⁻)])\Z")
+_TAG = Pattern(
     r"<(cite|citations?|refs?|references?|sources?|docs?|documents?|sup|footnote|fn|co|c|span|a"
     r"|chunk|passage"
     r"|excerpt|quote)\b([^<>\n]{0,300}?)/?>",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_ATTRIBUTE = re.compile(
+_ATTRIBUTE = Pattern(
     r"(?:^|[\s:])(?:data-)?(id|ids|name|key|index|indices|ref|refs|refid|source|sources"
     r"|source-id|source_id|src"
     r"|doc|docs|doc_id|document|document_id|document_index|chunk|citation|citation-id"
     r"|citation_id|cite|number"
     r"|n|passage|href|title)\s?=\s?(?:\"([^\"]{1,120})\"|'([^']{1,120})'|([^\s\"'>]{1,120}))",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_BARE_TAG = re.compile(
+_BARE_TAG = Pattern(
     rf"<(?:\|\s?)?(?:(?:{LABEL}|co)[\s:_#-]{{0,2}}(\d{{1,3}}(?:\s?,\s?\d{{1,3}}){{0,9}}"
     rf"|[\w.-]{{0,40}}\d[\w.-]{{0,40}})"
     r"|(\d{1,3}))(?:\s?\|)?>",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_LATEX = re.compile(
+_LATEX = Pattern(
     r"\\(?:[a-z]{0,6}cite[a-z]{0,8}\*?|footnote"
     r"|footnotemark)(?:\[[^\]\n]{0,60}\]){0,2}[{\[]([^{}\[\]\n]{1,120})[}\]]",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_BRACES = re.compile(r"\{{1,2}([^{}\n]{1,80})\}{1,2}")
-_OAICITE = re.compile(
+_BRACES = Pattern(r"\{{1,2}([^{}\n]{1,80})\}{1,2}")
+_OAICITE = Pattern(
     r":?contentReference\[oaicite:(\d{1,4})\](?:\{index=\d{1,4}\})?|\[oaicite:(\d{1,4})\]"
 )
-_TURN = re.compile(
+_TURN = Pattern(
     r"\ue200[a-z]{0,20}cite((?:\ue202?[\w.-]{1,60}){1,20})\ue201?"
     r"|\b(?:file)?cite((?:turn\d{1,3}[a-z]{2,12}\d{1,4}){1,20})"
 )
-_TURN_ID = re.compile(r"turn\d{1,3}[a-z]{2,12}\d{1,4}|[\w.-]{1,60}")
-_SPOKEN = re.compile(
+_TURN_ID = Pattern(r"turn\d{1,3}[a-z]{2,12}\d{1,4}|[\w.-]{1,60}")
+_SPOKEN = Pattern(
     r"\b(?:(?:according to|as per|per|based on|(?:as )?(?:stated|described|noted|mentioned|shown"
     r"|explained) in|from|see"
     r"|refer to)\s(?:the\s)?(?:sources?|documents?|docs?|passages?|chunks?|excerpts?|contexts?"
@@ -112,16 +113,16 @@ _SPOKEN = re.compile(
     r"|context)\s{1,2}#?(\d{1,3})\s(?:also\s)?(?:says?|states?|notes?"
     r"|mentions?|indicates?|shows?|explains?|describes?|reports?|specifies|confirms?|lists?"
     r"|gives?))\b",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
 # Looking for plain words is quicker than the patterns.
 _NUMBERED = tuple(
-    (head, re.compile(head + r"s?\s{1,2}#?\d"))
+    (head, Pattern(head + r"s?\s{1,2}#?\d"))
     for head in ("ource", "ocument", "oc", "assage", "hunk", "xcerpt", "ontext", "eference")
 )
 # "Source: manual.pdf, p. 3" on a line of its own or at the end of one
 _HEADED = tuple(
-    (head, re.compile(head + r"s?[*_ \t]{0,4}(?:[:：]|\n|\Z)"))
+    (head, Pattern(head + r"s?[*_ \t]{0,4}(?:[:：]|\n|\Z)"))
     for head in (
         "ource",
         "OURCE",
@@ -135,35 +136,36 @@ _HEADED = tuple(
         "ource document",
     )
 )
-_SOURCE_LINE = re.compile(
+_SOURCE_LINE = Pattern(
     r"(?:^|\n|(?<=[.!?;)]\s)|(?<=[—–-]\s))[ \t>*_•-]{0,6}(?:sources?|references?|citations?"
     r"|cited|quoted from|source documents?)"
     r"[*_]{0,2}\s?[:：][*_]{0,2}[ \t]{0,4}([^\n]{1,300})",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_SOURCE_LIST = re.compile(
+_SOURCE_LIST = Pattern(
     r"(?:^|\n)[#*_ \t]{0,6}(?:sources?|references?|citations?|bibliography|works cited|footnotes?)"
     r"[*_ \t]{0,4}[:：]?[*_ \t]{0,4}\n",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_LISTED = re.compile(
+_LISTED = Pattern(
     r"^[ \t>]{0,4}(?:[-*•+][ \t]{1,3})?\\?"
     r"(?:\[?\^?(\d{1,3})\\?\]?[.):]{0,2}[ \t]{1,3})?(\S[^\n]{0,300})$",
-    re.M,
+    MULTI_LINE,
 )
-_DEFINITION = re.compile(r"^[ ]{0,3}\[(\^?)([^\[\]\n]{1,60})\]:[ \t]{0,4}(\S[^\n]{0,400})$", re.M)
-_DEFINED_ADDRESS = re.compile(r"<?(?:https?:|www\.|/|#|mailto:|file:)", re.IGNORECASE)
-_ADDRESS = re.compile(r"(?<!\]\()(?<!\w)<?(https?://[^\s<>()\[\]\"']{4,400})>?", re.IGNORECASE)
-_INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
-_CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
+_DEFINITION = Pattern(
+    r"^[ ]{0,3}\[(\^?)([^\[\]\n]{1,60})\]:[ \t]{0,4}(\S[^\n]{0,400})$",
+    MULTI_LINE,
+)
+_DEFINED_ADDRESS = Pattern(r"<?(?:https?:|www\.|/|#|mailto:|file:)", IGNORE_CASE)
+_ADDRESS = Pattern(r"(?<!\]\()(?<!\w)<?(https?://[^\s<>()\[\]\"']{4,400})>?", IGNORE_CASE)
+_INDEXED = Pattern(r"[A-Za-z_]\w{0,30}\Z")
+_CODE_AFTER = Pattern(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
-_CLASS = re.compile(
-    r"\^?(?:(?:[A-Za-z]-[A-Za-z]|0-9|\d-\d|\\[A-Za-z]|\\?[_.,:;$@%+*?!/-]){1,12})\Z"
-)
-_SURE_CLASS = re.compile(r"[A-Za-z]-[A-Za-z]|0-9|\\[dwsDWS]")
-_RANGE = re.compile(r"\d-\d\Z")
-_LIST = re.compile(r"\s*[-+−]?\d[\d.]*(?:\s*,\s*[-+−]?\d[\d.]*)+\s*\Z")
-_MATHS = re.compile(
+_CLASS = Pattern(r"\^?(?:(?:[A-Za-z]-[A-Za-z]|0-9|\d-\d|\\[A-Za-z]|\\?[_.,:;$@%+*?!/-]){1,12})\Z")
+_SURE_CLASS = Pattern(r"[A-Za-z]-[A-Za-z]|0-9|\\[dwsDWS]")
+_RANGE = Pattern(r"\d-\d\Z")
+_LIST = Pattern(r"\s*[-+−]?\d[\d.]*(?:\s*,\s*[-+−]?\d[\d.]*)+\s*\Z")
+_MATHS = Pattern(
     r"(?:\b(?:intervals?|ranges?|domains?|vectors?|arrays?|lists?|matrix|matrices|sets?|tuples?"
     r"|coordinates|bounds?"
     r"|between|returns?|returned|outputs?|prints?|printed|equals?|yields?|slices?|shapes?"
@@ -171,18 +173,21 @@ _MATHS = re.compile(
     r"|indices|scale|within|lies in|falls in|numbers (?:in|from)|values? (?:in|from"
     r"|of))(?:\s(?:is|are|of|in|to|from))?"
     r"[:\s]|[=∈∪∩×<>+*]|\b[a-z]\sin\s)\s{0,2}\Z",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_CHAINED = re.compile(r"(?:\s(?:and|or|to|with|∪|∩|x|×)\s|\s?[,;/]\s?(?:and\s|or\s)?|\s)\Z")
-_POINTS = re.compile(
-    r"(?:\b(?:see|visit|at|links?|via|click|open)\s|\]\s(?:and|or|&)\s|\],\s)\Z", re.IGNORECASE
+_CHAINED = Pattern(r"(?:\s(?:and|or|to|with|∪|∩|x|×)\s|\s?[,;/]\s?(?:and\s|or\s)?|\s)\Z")
+_POINTS = Pattern(
+    r"(?:\b(?:see|visit|at|links?|via|click|open)\s|\]\s(?:and|or|&)\s|\],\s)\Z",
+    IGNORE_CASE,
 )
-_BOX = re.compile(r"^[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\[[ xX✓]\]", re.M)
-_ITEM = re.compile(r"(?:^|\n)[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\Z")
-_CLAUSE_END = re.compile(r"\s{0,2}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
-_DAGGER = re.compile(r"(?<=[\w.,;:!?)\"”])[†‡]")
-_FROM_ZERO = re.compile(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
-_INNER_TAG = re.compile(r"<[^<>]{0,200}>")
+_BOX = Pattern(r"^[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\[[ xX✓]\]", MULTI_LINE)
+_ITEM = Pattern(r"(?:^|\n)[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\Z")
+_CLAUSE_END = Pattern(r"\s{0,2}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
+_DAGGER = Pattern(r"(?<=[\w.,;:!?)\"”])[†‡]")
+_FROM_ZERO = Pattern(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
+_INNER_TAG = Pattern(r"<[^<>]{0,200}>")
+_LEADING_LABEL = Pattern(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", IGNORE_CASE)
+_BRACED_CITES = Pattern(rf"\s?(?:{LABEL})[\s:_#=-]{{1,3}}\S", IGNORE_CASE)
 _BRACKETS = " \t[](){}⁽⁾\\"
 
 
@@ -225,7 +230,7 @@ class _Answer:
         return self.resolver.read(label)
 
 
-def _holds(text: str, patterns: Sequence[tuple[str, re.Pattern[str]]]) -> bool:
+def _holds(text: str, patterns: Sequence[tuple[str, Pattern]]) -> bool:
     """Return whether a text has one of some words, and one of their patterns."""
     return any(head in text and pattern.search(text) for head, pattern in patterns)
 
@@ -288,14 +293,14 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_source_lines
 
 
-def _blank(match: re.Match[str]) -> str:
+def _blank(match: Found) -> str:
     return " " * len(match.group())
 
 
 def _read_definitions(state: _Answer) -> None:
     """Read "[1]: https://…" and "[^1]: A manual", and take them out of the text."""
 
-    def take(match: re.Match[str]) -> str:
+    def take(match: Found) -> str:
         address = bool(_DEFINED_ADDRESS.match(match[3]))
         if not match[1] and not address and not match[2].strip().isdecimal():
             return match.group()  # "[Note]: this is prose"
@@ -537,8 +542,7 @@ def _count_from_zero(state: _Answer, bodies: list[str]) -> None:
     resolver = state.resolver
     if "0" in resolver.ids or not resolver.count:
         return
-    label = re.compile(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", re.IGNORECASE)
-    singles = [label.sub("", body, count=1) for body in bodies]
+    singles = [_LEADING_LABEL.sub("", body, count=1) for body in bodies]
     if "0" in singles and not any(
         one.isdecimal() and int(one) >= resolver.count for one in singles if len(one) < 5
     ):
@@ -577,7 +581,6 @@ def _read_round(state: _Answer) -> None:
 
 
 def _read_braces(state: _Answer) -> None:
-    cites = re.compile(rf"\s?(?:{LABEL})[\s:_#=-]{{1,3}}\S", re.IGNORECASE)
     for match in _BRACES.finditer(state.text):
         if state.is_taken(*match.span()):
             continue
@@ -585,7 +588,7 @@ def _read_braces(state: _Answer) -> None:
         index = state.resolver.by_id(body) if _ID.match(body) and not body.isdecimal() else None
         if index is not None:
             state.take(*match.span(), Targets([index]))
-        elif cites.match(body):
+        elif _BRACED_CITES.match(body):
             state.take(*match.span(), state.resolver.read(body, match.start()))
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ragmeter.metrics.kernel import IGNORE_CASE, Found, Pattern
 from ragmeter.trace import CitedSource, Passage
 
 _MAX_RANGE = 50  # [1-999999] must not become a million citations
@@ -20,33 +21,33 @@ _MAX_NAME = 400  # characters of a name in the metadata of a passage
 _AROUND = 240  # characters before a marker that tell which page of a document is meant
 
 _SEPARATOR = r"(?:[,;、，；・|]|[-–—~〜]|\band\b|&|\+)"
-_NUMBERS = re.compile(rf"\s*#?\d{{1,4}}\s*(?:{_SEPARATOR}\s*#?\d{{1,4}}\s*){{0,40}}\Z")
-_PIECE = re.compile(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
-_SPLIT = re.compile(r"[,;、，；|]|\s&\s|\sand\s")
+_NUMBERS = Pattern(rf"\s*#?\d{{1,4}}\s*(?:{_SEPARATOR}\s*#?\d{{1,4}}\s*){{0,40}}\Z")
+_PIECE = Pattern(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
+_SPLIT = Pattern(r"[,;、，；|]|\s&\s|\sand\s")
 LABEL = (
     r"(?:sources?|src|docs?|documents?|passages?|ref(?:erence)?s?|chunks?|contexts?|excerpts?"
     r"|cit(?:e|ed|es|ing|ations?)|footnotes?|snippets?|file|kb|id|fn|no)"
 )
 # "Source: ", "doc-", "see chunk ", "Document #"
-_LEAD = re.compile(
-    r"\s*(?:see|per|from|cf\.?|according to|as per|based on)\s{1,3}(?:the\s)?", re.IGNORECASE
+_LEAD = Pattern(
+    r"\s*(?:see|per|from|cf\.?|according to|as per|based on)\s{1,3}(?:the\s)?", IGNORE_CASE
 )
-_LABELLED = re.compile(
+_LABELLED = Pattern(
     rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?)?|(?P<sign>[#^@№]))",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_PAGE = re.compile(
+_PAGE = Pattern(
     r"(?:(?:\A|[\s,;:(\[]|(?<=\w)#)(?:p{1,2}\.?\s?|pages?[\s=:.]{0,2}|pg\.?\s?|s\.\s|seite\s"
     r"|slides?\s"
     r"|§\s?|sect?(?:ions?|\.)?\s|para(?:graphs?|\.)?\s|lines?\s|l\.\s|chap(?:ter|\.)?\s|ch\.\s))"
     r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
-_FILE = re.compile(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", re.IGNORECASE)
-_ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
-_DIGITS = re.compile(r"\d+")
-_WORDS = re.compile(r"\w{3,}")
-_FRAGMENT = re.compile(r"(?<=\w)[#?:_][\w=&.-]{1,40}\Z")
+_FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
+_ADDRESS = Pattern(r"(?:https?://|www\.)\S+", IGNORE_CASE)
+_DIGITS = Pattern(r"\d+")
+_WORDS = Pattern(r"\w{3,}")
+_FRAGMENT = Pattern(r"(?<=\w)[#?:_][\w=&.-]{1,40}\Z")
 _NAMES = (
     "source sourceid sourceurl sourcename sourcefile file filename filepath path relpath title name"
     " document documentid documentname documenttitle doc docid doctitle docname url uri link href"
@@ -327,7 +328,7 @@ def list_numbers(text: str) -> list[int]:
     return numbers
 
 
-def _whole_page(page: re.Match[str] | None) -> str:
+def _whole_page(page: Found | None) -> str:
     return page[1] if page else ""
 
 

@@ -8,7 +8,6 @@ counts against the answer.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +15,18 @@ from dataclasses import dataclass, field
 from ragmeter.core.score import NoScore, find_answer_reason, most_common_reason
 from ragmeter.metrics.answer_text import AnswerSentence
 from ragmeter.metrics.citations import Citations
+from ragmeter.metrics.kernel import IGNORE_CASE, Pattern
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _MIN_CONTENT_STEMS = 3  # of a statement that needs a citation; "Here is how:" has fewer
-_LISTS = re.compile(r"[Ss](?:ource|OURCE)|[Rr]ef|REF|[Cc]itation|CITATION|[Bb]ibl|BIBL")
-_BIBLIOGRAPHY = re.compile(
+_LISTS = Pattern(r"[Ss](?:ource|OURCE)|[Rr]ef|REF|[Cc]itation|CITATION|[Bb]ibl|BIBL")
+_BIBLIOGRAPHY = Pattern(
     r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
-    re.IGNORECASE,
+    IGNORE_CASE,
 )
 
-_LINE_HEAD = re.compile(r"[\s\d.)>#*•+-]")  # signs of lists, quotations and headings
+_LINE_HEAD = Pattern(r"[\s\d.)>#*•+-]")  # signs of lists, quotations and headings
 
 WHOLE_ANSWER = -1  # in place of a statement's index
 

@@ -162,12 +162,17 @@ cdef class Pattern:
     """
 
     cdef CompiledPattern* pattern
+    cdef CompiledPattern* whole  # the same to the end of the text; made on first use
+    cdef str source
+    cdef int flags
 
     def __cinit__(self, str source not None, int flags=0):
+        self.source, self.flags = source, flags
         self.pattern = new CompiledPattern(_letters(source), flags)
 
     def __dealloc__(self):
         del self.pattern
+        del self.whole
 
     cdef Found _find(self, str text, Py_ssize_t at, Py_ssize_t end, bint here):
         cdef Found found = Found.__new__(Found)
@@ -204,15 +209,49 @@ cdef class Pattern:
             start = found.match.end(0) + (found.match.end(0) == found.match.start(0))
         return out
 
-    def sub(self, replace not None, str text not None):
-        """Replace each match by what `replace` returns for it."""
-        cdef Found found
+    def fullmatch(self, str text not None, Py_ssize_t start=0, Py_ssize_t end=-1):
+        """Return the match of [start, end), or None."""
+        if self.whole is NULL:
+            self.whole = new CompiledPattern(_letters(f"(?:{self.source})\\Z"), self.flags)
+        cdef Found found = Found.__new__(Found)
+        if not self.whole.match(_text(text), start, found.match, end):
+            return None
+        found.text, found.pattern, found.owner = text, self.pattern, self
+        return found
+
+    def findall(self, str text not None):
+        """Return the groups of all matches: texts, or tuples of several groups."""
+        cdef int groups = self.pattern.groups()
+        if groups == 0:
+            return [found.group() for found in self.finditer(text)]
+        if groups == 1:
+            return [found[1] or "" for found in self.finditer(text)]
+        return [tuple([one or "" for one in found.groups()]) for found in self.finditer(text)]
+
+    def split(self, str text not None):
+        """Return what stands between the matches, whose groups are left out."""
         cdef Py_ssize_t at = 0
         pieces = []
         for found in self.finditer(text):
+            start, end = found.span()
+            pieces.append(text[at:start])
+            at = end
+        pieces.append(text[at:])
+        return pieces
+
+    def sub(self, replace not None, str text not None, Py_ssize_t count=0):
+        """Replace matches by a text, or by what `replace` returns for each; `count` at most."""
+        cdef Found found
+        cdef Py_ssize_t at = 0
+        cdef bint fixed = isinstance(replace, str)
+        pieces = []
+        for found in self.finditer(text):
             pieces.append(text[at : found.match.start(0)])
-            pieces.append(replace(found))
+            pieces.append(replace if fixed else replace(found))
             at = found.match.end(0)
+            count -= 1
+            if count == 0:
+                break
         if not pieces:
             return text
         pieces.append(text[at:])

@@ -138,12 +138,8 @@ def plain_passage(text: str) -> str:
     if not is_plain(text):
         text = plain_text(text, record=looks_structured(text)).text
     if "<" in text and ">" in text:
-        text = _TAG.sub(_blank, text)
+        text = _TAG.sub(" ", text)
     return text
-
-
-def _blank(_tag: object) -> str:
-    return " "
 
 
 def _unescape(escape: str) -> str:

@@ -118,6 +118,8 @@ struct Match {
 };
 
 class Pattern {
+    static const int MOST_LOOPS = 24;
+
   public:
     Pattern(const Letters& source, int flags) : source_(source), flags_(flags) {
         std::unique_ptr<Tree> tree = alternatives();
@@ -125,6 +127,7 @@ class Pattern {
         Node end;
         nodes_.push_back(end);
         start_ = emit(*tree, 0);
+        if (loops_ > MOST_LOOPS) fail("too many repeated groups");
         first_ = first(start_, 0);
         const Node& begin = nodes_[start_];
         if (begin.op == LOOK && begin.behind && begin.negated && nodes_[begin.body].op == SET &&
@@ -572,7 +575,7 @@ class Pattern {
         const Sign* text;
         Py_ssize_t size, stopped = -1;
         Py_ssize_t* places = nullptr;
-        Loop loops[24];
+        Loop loops[MOST_LOOPS] = {};
         int depth = 0;
 
         Run(const Pattern& pattern, const Text& text, Py_ssize_t end)
@@ -770,7 +773,9 @@ class Pattern {
         }
     };
 
-    static const int MOST_DEEP = 12'000;  // calls; a megabyte or two of the thread's stack
+    // Calls: less than a megabyte of the thread's stack. Only a repetition of groups goes deep, by one
+    // call a round; what repeats a group more often is no match.
+    static const int MOST_DEEP = 3'000;
     Letters source_;
     size_t at_ = 0;
     int flags_, groups_ = 0, loops_ = 0, start_ = 0;
