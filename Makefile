@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run docs test test-slow kafka kafka-up deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run docs test test-slow acceptance kafka kafka-up deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,7 +68,10 @@ SLOW = $(shell grep -rlE --include='test_*.py' 'mark\.(slow|real)' tests | sort 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
 	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow or real" $(SLOW)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "(slow or real) and not long" $(SLOW)
+
+acceptance: setup  ## at length what test-slow tries in small: before a release, and for what it is about
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m long $$(grep -rl --include='test_*.py' 'mark\.long' tests)
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server

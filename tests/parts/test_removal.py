@@ -1,10 +1,11 @@
 """The proof that a part can be taken out: its folders and its lines go, and all else passes.
 
-The tree without the part runs the fast tests of what could know it. So that CI stays short, left
-out are folders that no part reaches (formulas, ingest, scorers, statistics, alerts), those that
-wait for processes (commands, both homes, chaos, charts, browsers), and the examples in the pages
-under docs/, which are written by hand: whoever takes a feature out deletes its chapter. `ALL=1`
-before the command runs the whole fast suite.
+The tree without the part runs the fast tests of what could know it. CI takes two parts out at once,
+`make acceptance` each of them alone. So that it stays short, left out are folders that no part
+reaches (formulas, ingest, scorers, statistics, alerts), those that wait for processes (commands,
+both homes, chaos, charts, browsers), and the examples in the pages under docs/, which are written
+by hand: whoever takes a feature out deletes its chapter. `ALL=1` before
+the command runs the whole fast suite.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ CONFIG = Path("deploy", "prometheus", "objectives.yaml")
 SETTINGS = (CONFIG, Path("deploy", "compose", "ragmeter.yaml"))
 RULES = Path("helm", "ragmeter", "files", "ragmeter.rules.yaml")
 GOLDEN = Path("tests", "golden", "golden.json")
-REMOVED = ("index", "objectives")  # taken out one at a time
+REMOVED = (
+    pytest.param(("index", "objectives"), id="both"),
+    pytest.param(("index",), id="index", marks=pytest.mark.long),
+    pytest.param(("objectives",), id="objectives", marks=pytest.mark.long),
+)
 
 FAST = "not (slow or real)"
 
@@ -60,13 +65,13 @@ def part_named(name: str) -> type[Part[Any]]:
     return found
 
 
-def copy_without(part: type[Part[Any]], copy: Path) -> None:
-    """Copy the tree without the folders of a part and its lines in the list of parts."""
+def copy_tree(copy: Path) -> None:
+    """Copy what git has or would have, and what was compiled of it."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
     for file in filter(None, listed.stdout.decode().split("\0")):
         source = ROOT / file
-        if source.is_file() and f"/parts/{part.name}/" not in f"/{file}":
+        if source.is_file():
             (copy / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy / file)
     # what Python compiled, for half a minute, is good for files of the same time and size
@@ -76,6 +81,12 @@ def copy_without(part: type[Part[Any]], copy: Path) -> None:
             shutil.copytree(compiled, folder / "__pycache__")
     for compiled in (ROOT / "agent" / "ragmeter" / "metrics").glob("kernel.*.so"):
         shutil.copy2(compiled, copy / "agent" / "ragmeter" / "metrics")
+
+
+def take_out(part: type[Part[Any]], copy: Path) -> None:
+    """Take out of a copy the folders of a part, its lines in the list of parts and its settings."""
+    for folder in list(copy.glob(f"**/parts/{part.name}")):
+        shutil.rmtree(folder)
     lines = (copy / LISTED).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if part.package not in line and part.__name__ not in line]
     assert len(kept) == len(lines) - 2
@@ -92,11 +103,12 @@ def copy_without(part: type[Part[Any]], copy: Path) -> None:
     (copy / GOLDEN).write_text(json.dumps(golden), "utf-8")
 
 
-@pytest.mark.parametrize("name", REMOVED)
-def test_the_tree_without_a_part_passes_its_tests(name: str, tmp_path: Path) -> None:
-    part = part_named(name)
+@pytest.mark.parametrize("names", REMOVED)
+def test_the_tree_without_a_part_passes_its_tests(names: tuple[str, ...], tmp_path: Path) -> None:
     copy = tmp_path / "tree"
-    copy_without(part, copy)
+    copy_tree(copy)
+    for name in names:
+        take_out(part_named(name), copy)
     sources = os.pathsep.join(str(copy / top) for top in ("agent", "exporters", "."))
     environment = {**os.environ, "PYTHONPATH": sources}
     environment.pop("PYTEST_XDIST_WORKER", None)

@@ -6,11 +6,13 @@ import time
 
 import pytest
 
-from tests.system.hostile_senders import BLOCKERS, BODIES, STORM, block, storm, target
+from tests.system.hostile_senders import BLOCKERS, BODIES, block, storm, target
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
+STORM = 4  # bodies, all at a time
+BLOCKED_SECONDS = 10.0
 LIMIT_MB = 400.0  # at the peak, of the 768 of the chart, of which the embedded model takes 130
 SETTLED_MB = 60.0  # more than before, once the storm is over
 # Honest replies for each refused body: 10 to 30 come, and 1 at most where a body blocks others.
@@ -30,7 +32,7 @@ def test_refused_bodies_leave_nothing_and_hold_nobody_up(name: str) -> None:
         fresh = agent.rss
         honest = agent.honest()
         with agent.watched(), honest.sending():
-            outcomes = storm(agent.url, body)
+            outcomes = storm(agent.url, body, count=STORM)
         assert outcomes == {"413": STORM}
         assert agent.peak < LIMIT_MB
         until(lambda: agent.rss < fresh + SETTLED_MB)
@@ -42,7 +44,7 @@ def test_the_most_that_is_taken_stays_under_the_limit_of_the_chart() -> None:
     body = BODIES["otlp json, as many as may be"]()
     with target() as agent:
         with agent.watched():
-            outcomes = storm(agent.url, body, count=6)
+            outcomes = storm(agent.url, body, count=STORM)
         assert set(outcomes) == {"200"}
         assert agent.peak < 512
 
@@ -50,5 +52,5 @@ def test_the_most_that_is_taken_stays_under_the_limit_of_the_chart() -> None:
 @pytest.mark.parametrize("name", BLOCKERS)
 def test_nobody_is_locked_out(name: str) -> None:
     with target() as agent:
-        senders = block(agent, name, 30)
+        senders = block(agent, name, BLOCKED_SECONDS)
         assert [set(one.outcomes) for one in senders] == [{"200"}, {"200"}]

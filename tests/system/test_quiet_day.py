@@ -1,4 +1,5 @@
-"""A day on which nothing happens: the agent tells nothing, and nor does Prometheus.
+"""A day on which nothing happens: the agent tells nothing, and nor does Prometheus. CI takes six
+hours of it.
 
 The agent works off the day at full speed; every two minutes of the day it is scraped. What was
 scraped goes through Prometheus' own rule engine (`promtool test rules`), with the rules as the
@@ -31,7 +32,7 @@ from tests.real import require
 from tests.system.story import configured, rules_for_prometheus
 from tests.system.traffic import HOUR, traffic
 
-DAY = 24 * HOUR
+LENGTHS = (6, pytest.param(24, marks=pytest.mark.long))  # hours
 # Seconds between two scrapes: the longest at which a gauge of the rules still holds. As often agent
 # and Prometheus ask their rules: of the shortest window, five minutes, twice.
 EVERY = 120.0
@@ -39,13 +40,13 @@ ORIGIN = 1_760_000_000.0
 TARGET = 'job="ragmeter",instance="a:9464"'
 
 
-def day(running: EmbeddedAgent, names: Set[str]) -> Iterator[dict[str, str]]:
+def day(running: EmbeddedAgent, length: float, names: Set[str]) -> Iterator[dict[str, str]]:
     """Each scrape: value by series, of those metrics."""
-    exporter, waiting = PrometheusExporter(running), traffic(-DAY, 0.0, origin=ORIGIN)
+    exporter, waiting = PrometheusExporter(running), traffic(-length, 0.0, origin=ORIGIN)
     held = next(waiting, None)
-    for number in range(1, round(DAY / EVERY) + 1):
+    for number in range(1, round(length / EVERY) + 1):
         batch = []
-        while held is not None and held[0] < number * EVERY - DAY:
+        while held is not None and held[0] < number * EVERY - length:
             body = json.dumps(held[1]).encode()
             batch.append((decode_trace(body, len(body)), 0))
             held = next(waiting, None)
@@ -63,7 +64,7 @@ def day(running: EmbeddedAgent, names: Set[str]) -> Iterator[dict[str, str]]:
         yield scraped
 
 
-def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
+def promtool_test(scrapes: list[dict[str, str]], length: float, rules: str) -> dict[str, Any]:
     """Every alert of the rules, at every third of an hour: none fires."""
     series: dict[str, list[str]] = {}
     for number, found in enumerate(scrapes):
@@ -71,7 +72,7 @@ def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
             values = series.setdefault(key, ["_"] * number)
             values += ["_"] * (number - len(values)) + [value]
     names = sorted(set(re.findall(r"- alert: (\w+)", rules)))
-    times = range(30, round(DAY / 60), 20)
+    times = range(30, round(length / 60), 20)
     return {
         "rule_files": ["rules.yml"],
         "evaluation_interval": f"{EVERY:.0f}s",
@@ -93,7 +94,8 @@ def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", LENGTHS)
+def test_a_quiet_day_fires_nothing(tmp_path: Path, hours: int) -> None:
     tool, notified = require("promtool"), list[Incident]()
     config = configured(tmp_path, port=free_port(), evaluation_seconds=EVERY)
 
@@ -113,16 +115,16 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))
     names.add("rag_answered_ratio")  # RagScoresAbsent matches it by a pattern
-    begin = time.monotonic()
+    begin, length = time.monotonic(), hours * HOUR
     try:
-        scrapes = list(day(running, names))
+        scrapes = list(day(running, length, names))
     finally:
         running.stop(10)
     assert notified == []
-    assert len(scrapes) == DAY / EVERY
+    assert len(scrapes) == length / EVERY
     assert any(key.startswith("rag_answered_ratio{") for key in scrapes[-1])
     (tmp_path / "rules.yml").write_text(rules)
-    document = promtool_test(scrapes, rules)
+    document = promtool_test(scrapes, length, rules)
     assert len(document["tests"][0]["input_series"]) > 100
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     (tmp_path / "test.yml").write_text(yaml.dump(document, Dumper=dumper, width=10**9))

@@ -18,6 +18,10 @@ from tests.parts.incidents.scripted_day import (
 
 pytestmark = pytest.mark.slow
 
+IN_CI = ("calm-bot", "help-desk", "policy-bot", "shop-bot", "travel-bot")
+"""Nothing, failures, a prompt that refuses, a segment, and what is over after half an hour; the
+other services of the day are in `make acceptance`."""
+
 MOST_MESSAGES = 4  # of one incident: it opens, gets worse, and is over
 
 
@@ -28,7 +32,17 @@ def day(service: str) -> list[Message]:
     return play([service], (0.0, min(24.0, last + 1.0)))
 
 
-@pytest.mark.parametrize("expected", EXPECTED, ids=lambda one: f"{one.service} {one.begin:g}")
+def marks(service: str) -> tuple[pytest.MarkDecorator, ...]:
+    return () if service in IN_CI else (pytest.mark.long,)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        pytest.param(one, id=f"{one.service} {one.begin:g}", marks=marks(one.service))
+        for one in EXPECTED
+    ],
+)
 def test_each_incident_is_told_as_it_should_be(expected: Expected) -> None:
     outcome = match(expected, day(expected.service))
     told, page, over = outcome.minutes
@@ -53,7 +67,7 @@ def test_each_incident_is_told_as_it_should_be(expected: Expected) -> None:
     assert 0 <= over <= expected.over, "never before the fault has ended"
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [pytest.param(name, marks=marks(name)) for name in SERVICES])
 def test_nothing_is_told_that_has_no_cause(service: str) -> None:
     messages = day(service)
     assert [message.incident.title for message in false_ones(messages)] == []

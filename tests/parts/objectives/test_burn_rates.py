@@ -233,14 +233,13 @@ INCIDENTS = {
         7, 0.2, 0.99, 0.001, 0.02, 30 * 60, 8, 12, every=60, rules=(TICKET,), slack=5 * MINUTE
     ),
 }
-QUICK = ("outage", "sampled")
 
 
 @pytest.mark.real
 @pytest.mark.parametrize(
     "incident",
     [
-        pytest.param(one, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        pytest.param(one, id=name, marks=pytest.mark.long if name == "slow burn" else ())
         for name, one in INCIDENTS.items()
     ],
 )
