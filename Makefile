@@ -62,8 +62,10 @@ test: setup  ## the fast tests, which need Python alone
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not (slow or real)"
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file
-# sets up is made once; backwards, so that the longest, the crash tests, are not the last.
-SLOW = $(shell grep -rlE --include='test_*.py' 'mark\.(slow|real)' tests | sort -r)
+# sets up is made once; those that take longest are the first.
+FIRST = $(addprefix tests/,parts/test_removal.py chaos/kafka/test_chaos.py kafka/test_worker_faults.py \
+	embedded/test_crash.py deploy/test_alertmanager.py apps/test_real_agents.py kafka/test_worker.py)
+SLOW = $(FIRST) $(filter-out $(FIRST),$(shell grep -rlE --include='test_*.py' 'mark\.(slow|real)' tests | sort -r))
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail

@@ -90,6 +90,23 @@ def wait_for_work(folder: Path, process: subprocess.Popen[bytes]) -> None:
     until(begun, pause=0.01)
 
 
+def unlike(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    """What differs, bounded: whole states would hide it."""
+    lines = list(expected.keys() ^ found.keys())
+    for name, want in expected.items():
+        have = found.get(name)
+        if not isinstance(want, dict) or not isinstance(have, dict):
+            if have != want:
+                lines.append(f"{name}: {have!r:.300}, {want!r:.300} expected")
+            continue
+        for key in sorted(want.keys() | have.keys(), key=repr):
+            if have.get(key) != want.get(key):
+                lines.append(
+                    f"{name} {key}: {have.get(key)!r:.300}, {want.get(key)!r:.300} expected"
+                )
+    return lines[:20]
+
+
 def assert_counted_once(counters: dict[tuple[str, str], float]) -> None:
     seen: dict[tuple[str, str], float] = {}
     states: dict[tuple[str, str], float] = {}
@@ -106,7 +123,7 @@ def assert_counted_once(counters: dict[tuple[str, str], float]) -> None:
 def test_replay_killed_at_random_points_counts_as_if_undisturbed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills, count = 12, 6_000
+    kills, count = 8, 5_000
     monkeypatch.setenv("RAGMETER_SCORERS__PROCESSES", "1")
     file = tmp_path / "traffic.jsonl"
     poison = traffic(file, count, seed=kills)
@@ -115,11 +132,11 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
     assert expected["queue"] == 0
     assert len(expected["dead"]) == poison
     assert_counted_once(expected["counters"])
-    assert found == expected
+    assert unlike(found, expected) == []
 
 
 def test_judged_traces_count_once_however_often_the_agent_is_killed(tmp_path: Path) -> None:
-    kills, count = 8, 1_600
+    kills, count = 5, 1_200
     file = tmp_path / "traffic.jsonl"
     traffic(file, count, seed=kills, step=5)  # hours: strata are learned by the hour
     with stub_judge(0.02) as stub:
@@ -150,7 +167,7 @@ def test_judged_traces_count_once_however_often_the_agent_is_killed(tmp_path: Pa
         if name == "ragmeter_results_total" and "umbrela" in labels and "scored" in labels and value
     }
     assert "relevance" in scored
-    assert found == expected
+    assert unlike(found, expected) == []
     assert 0 < paid[0] <= paid[1]
 
 
@@ -223,7 +240,7 @@ def comparable(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_http_killed_at_random_points_loses_nothing_it_answered(tmp_path: Path) -> None:
-    kills, count = 12, 1_800
+    kills, count = 8, 1_200
     file = tmp_path / "traffic.jsonl"
     traffic(file, count, seed=100 + kills)
     rng = random.Random(kills)
@@ -246,7 +263,7 @@ def test_http_killed_at_random_points_loses_nothing_it_answered(tmp_path: Path) 
     calm, killed = states
     assert calm["queue"] == 0
     assert_counted_once(calm["counters"])
-    assert killed == calm
+    assert unlike(killed, calm) == []
 
 
 def test_sigterm_drains_what_was_accepted(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 DRAIN = 4.0
-STEPS = 12  # of the time from the start of a worker until it is ready
+STEPS = 6  # of the time from the start of a worker until it is ready
 SLACK = 6.0  # to commit, to leave the group and to end the process, on a busy machine
 
 

@@ -21,7 +21,13 @@ def hour(name: str) -> Outcome:
     return simulate(BY_NAME[name], 0)
 
 
-@pytest.mark.parametrize("scenario", BY_NAME)
+IN_CI = ("steady", "tenfold step", "bursts, 60 s on and off", "one giant, ten small")
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=() if name in IN_CI else pytest.mark.long) for name in BY_NAME],
+)
 def test_an_hour_spends_its_budget_and_at_most_a_quarter_of_another(scenario: str) -> None:
     run = hour(scenario)
     assert 0.85 < run.ratio < 1.25

@@ -97,6 +97,7 @@ def _names_its_traces(notified: Told, fired: Arrival) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.real
 @pytest.mark.timeout(3600)  # on a busy machine it is told anew, and slower
 def test_the_story_is_told_on_every_way_and_ends(tmp_path: Path) -> None:
