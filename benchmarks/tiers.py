@@ -2,13 +2,14 @@
 trace, and the cost of 1,000 traces at given prices.
 
     python -m benchmarks.tiers [--input-usd 0.15 --output-usd 0.60] [--hhem DIR]
-    python -m benchmarks.tiers --stages FILE
+    python -m benchmarks.tiers --stages [FILE]
 
 The judge is the stub of the tests: its verdicts are random, so the number of nuggets and of
 passages worth reading is that of a coin. Tokens are characters / 4. Prices are USD per million
 tokens. HHEM needs a converted model; the tiny one of the tests says nothing about speed.
 
-With `--stages` the built-in scorers alone, by stage, on the traces of a file of JSON lines.
+With `--stages` the cheap pass and the built-in scorers alone, by stage, on the traces of a file of
+JSON lines, or on those of `benchmarks.throughput` where no passage comes twice.
 Figures are medians over chunks, also as a ratio to `json.loads` of the same lines just before and
 after: a busy machine is slower at both. Stages overlap: coverage, conflicts and sentence features
 are part of the features.
@@ -47,6 +48,8 @@ from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
 
+from benchmarks.throughput import distinct
+from benchmarks.throughput import traces as throughput_traces
 from tests.scorers.judge.stub_process import stub_judge
 
 __all__ = ["main"]
@@ -89,6 +92,12 @@ async def judged(tier: TierScorer, todo: list[Trace]) -> tuple[ScoringCost, Coun
     return cost, states
 
 
+def fresh_traces() -> list[bytes]:
+    """Two rounds of `benchmarks.throughput`, with a word of its own in each text."""
+    lines = throughput_traces()
+    return [line for edition in (1, 2) for line in distinct(lines, edition)]
+
+
 def stages(lines: list[bytes]) -> None:
     """Print the microseconds of each stage of the built-in scorers and its ratio to the JSON."""
     spent: defaultdict[str, float] = defaultdict(float)
@@ -109,6 +118,10 @@ def stages(lines: list[bytes]) -> None:
             json.loads(line)
         spent["json.loads"] += (time.process_time() - begin) / 2
 
+    def cheap(prepared: list[PreparedTrace]) -> None:
+        for one in prepared:
+            score_cheap(one)
+
     def score(prepared: list[PreparedTrace]) -> None:
         for one in prepared:
             score_builtin(one)
@@ -121,10 +134,9 @@ def stages(lines: list[bytes]) -> None:
             chunk = lines[first : first + CHUNK]
             items = [decode_trace(line, 2**21) for line in chunk]
             prepared = [PreparedTrace(i.trace) for i in items if isinstance(i, DecodedTrace)]
-            for one in prepared:
-                score_cheap(one)
             spent.clear()
             parse(chunk)
+            timed("cheap pass", cheap)(prepared)
             timed("all built-in scorers", score)(prepared)
             parse(chunk)
             rounds.append({name: seconds / len(chunk) for name, seconds in spent.items()})
@@ -132,7 +144,7 @@ def stages(lines: list[bytes]) -> None:
     size = sum(map(len, lines)) / len(lines)
     print(f"{len(lines)} traces of {size:.0f} bytes, process CPU\n")
     print("| stage | µs a trace | x json.loads |\n| --- | ---: | ---: |")
-    for name in ("json.loads", "all built-in scorers", *(name for _, name in STAGES)):
+    for name in ("json.loads", "cheap pass", "all built-in scorers", *(name for _, name in STAGES)):
         times = statistics.median(one.get(name, 0.0) for one in rounds)
         ratio = statistics.median(one.get(name, 0.0) / one["json.loads"] for one in rounds)
         print(f"| {name} | {1e6 * times:.0f} | {ratio:.1f} |")
@@ -144,10 +156,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output-usd", type=float, default=0.60)
     parser.add_argument("--hhem", type=Path)
     parser.add_argument("--limit", type=int, default=10**9)
-    parser.add_argument("--stages", type=Path)
+    parser.add_argument("--stages", nargs="?", const="", metavar="FILE")
     args = parser.parse_args(arguments)
-    if args.stages:
-        stages(args.stages.read_bytes().splitlines()[: args.limit])
+    if args.stages is not None:
+        lines = Path(args.stages).read_bytes().splitlines() if args.stages else fresh_traces()
+        stages(lines[: args.limit])
         return
     todo = traces(load_settings(environ={}))[: args.limit]
     print(f"{len(todo)} traces, process CPU\n")
