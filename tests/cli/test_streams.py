@@ -17,6 +17,8 @@ from tests.crash import RAGMETER
 from tests.traces import trace_line
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.slow  # a shell starts each command in full
+
 
 def lines(count: int, **changes: object) -> bytes:
     return b"".join(trace_line(n, **changes) + b"\n" for n in range(count))
