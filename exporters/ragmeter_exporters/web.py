@@ -295,5 +295,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
             response.headers["Allow"] = error.headers["Allow"]
         return response
     except Exception:
+        if request.content.exception() is not None:
+            raise  # the client broke the body off: the listener counts that
         log.exception("cannot answer %s %s", request.method, request.rel_url.raw_path[:200])
         return html_response(error_page(500, "Internal Server Error", "The log says why."), 500)

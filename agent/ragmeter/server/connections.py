@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 GRPC_CURE = "send OTLP over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
 _PREFACE = b"PRI * HTTP/2.0\r\n"  # with which every client of HTTP/2, so of gRPC, begins
 _GRPC_REPORT_SECONDS = 60.0  # between two lines of the log
+_BROKEN_REPORT_SECONDS = 60.0
 # The frames of HTTP/2 that say so: empty SETTINGS, then GOAWAY with HTTP_1_1_REQUIRED (RFC 9113).
 _GOAWAY = (
     b"\0\0\0\4\0\0\0\0\0"
@@ -61,6 +62,7 @@ class ConnectionLimiter:
         self._by_transport: dict[asyncio.BaseTransport, LimitedConnection] = {}
         self._reported = float("-inf")
         self._grpc_reported = float("-inf")
+        self._broken_reported = float("-inf")
 
     def __len__(self) -> int:
         return len(self._open)
@@ -86,6 +88,15 @@ class ConnectionLimiter:
         if now - self._grpc_reported >= _GRPC_REPORT_SECONDS:
             self._grpc_reported = now
             log.warning("%s: %s speaks gRPC; %s", self._name, peer or "a client", GRPC_CURE)
+
+    def count_broken_off(self, peer: str) -> None:
+        """Count a body whose client has gone before its end, and say so once a minute."""
+        self.refused["broken_off"] += 1
+        now = self.clock()
+        if now - self._broken_reported >= _BROKEN_REPORT_SECONDS:
+            self._broken_reported = now
+            text = "%s: %s broke off the body of a request (%d so far)"
+            log.info(text, self._name, peer or "a client", self.refused["broken_off"])
 
     def enter(self, connection: LimitedConnection) -> bool:
         """Admit a connection, closing another at the limit; return False if all are busy."""

@@ -176,8 +176,17 @@ class RequestGuard:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            peer = request.remote or ""
             with self._limiter.working(request.transport, request.content):
-                return await self._handle(request, handler)
+                try:
+                    response = await self._handle(request, handler)
+                except Exception:
+                    if request.content.exception() is None:
+                        raise
+                    response = _refuse_broken_body()
+                if _is_broken_off(request):
+                    self._limiter.count_broken_off(peer)
+                return response
 
         app.middlewares.insert(0, guard)
         app.on_response_prepare.append(_set_headers)
@@ -252,6 +261,19 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
     for name, value in SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.popall(hdrs.SERVER, None)  # do not reveal the server's version
+
+
+def _is_broken_off(request: web.Request) -> bool:
+    """Return whether the client has gone before the end of the body that it sent."""
+    error = request.content.exception()
+    return error is not None and not isinstance(error, HttpProcessingError)
+
+
+def _refuse_broken_body() -> web.Response:
+    """Return the response to a body that was broken off, or is not what its head says."""
+    response = web.Response(status=400, text="broken body\n")
+    response.force_close()
+    return response
 
 
 def mute_protocol_errors() -> None:
