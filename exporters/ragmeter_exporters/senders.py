@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol
 
 import httpx
@@ -26,7 +27,7 @@ from ragmeter.parts.views import Incident
 from ragmeter.store.rows import OutboxItem
 
 from ragmeter_exporters import dispatch
-from ragmeter_exporters.alertmanager import Alertmanager
+from ragmeter_exporters.alertmanager import TARGET, Alertmanager
 
 PAYLOAD_VERSION = 1
 MAX_TEXT = 1_000  # characters of a text in the payload
@@ -131,6 +132,9 @@ class AlertSenders:
                 labels = (("target", target), ("outcome", outcome))
                 agent.counters.inc("ragmeter_notifications_total", labels, by)
 
+        def count_as(target: str, _: str, outcome: str) -> None:
+            count(target, outcome)
+
         def read_scores(service: str, trace_id: str) -> Results:
             return (agent.evidence(service, trace_id) or {}).get("results") or ()
 
@@ -139,22 +143,27 @@ class AlertSenders:
                 return agent.incidents()
 
         self._loop = asyncio.get_running_loop()
-        for target in ("webhook", "alertmanager"):
-            if getattr(settings, f"{target}_url"):
-                count(target, "sent", 0)  # a rate needs a counter before its first notification
+        # a rate needs a counter before its first notification
         if settings.webhook_url:
+            count("webhook", "sent", 0)
             send = WebhookSender(client, settings.webhook_url.get_secret_value(), clock=self._clock)
             # A wall clock that is set would make what waits late, or too old, by its jump.
             steady = make_steady_clock(self._clock, time.monotonic)
             self._run(dispatch.Dispatcher("webhook", agent.outbox, send, clock=steady, count=count))
-        if settings.alertmanager_url:
+        urls = [url.get_secret_value() for url in settings.alertmanager_url]
+        for url in urls:  # each by itself, as Prometheus does: one that is down delays no other
+            target = TARGET
+            if len(urls) > 1:
+                shown = dispatch.DeliveryEndpoint.parse(url).shown
+                target = f"{TARGET} {shown.partition('://')[2]}"
+            count(target, "sent", 0)
             self._run(
                 Alertmanager(
                     client,
-                    settings.alertmanager_url.get_secret_value(),
+                    url,
                     incidents,
                     clock=self._clock,
-                    count=count,
+                    count=partial(count_as, target),
                     status_url=settings.page_url.get_secret_value() if settings.page_url else "",
                     read_scores=read_scores,
                 )

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from ragmeter.config.base import (
     BaseUrl,
     SecretUrl,
     SettingsSection,
     check_exclusive,
+    split_names,
 )
 
 RUNBOOK_PATH = "/runbooks"  # of the agent's copy of docs/runbooks, on the metrics port
+
+_OneOrMoreUrls = Annotated[
+    list[SecretUrl], BeforeValidator(split_names, json_schema_input_type=str | list[SecretUrl])
+]
 
 
 class AlertSettings(SettingsSection):
@@ -27,8 +32,12 @@ class AlertSettings(SettingsSection):
     rules: Path | None = Field(
         None, description="YAML file of rules, laid over the default ones by name"
     )
-    alertmanager_url: SecretUrl | None = Field(
-        None, description="base URL of an Alertmanager (API v2)"
+    alertmanager_url: _OneOrMoreUrls = Field(
+        [],
+        description=(
+            "base URL of an Alertmanager (API v2), or of each one of a cluster: all are told, as"
+            " Prometheus does it"
+        ),
     )
     webhook_url: SecretUrl | None = Field(
         None, description="URL that gets every notification as JSON"
@@ -67,6 +76,13 @@ class AlertSettings(SettingsSection):
     def trace_template(self) -> str:
         """Address of a trace in the tracing backend, for links on the page, or ""."""
         return self.trace_url.get_secret_value() if self.trace_url is not None else ""
+
+    @field_validator("alertmanager_url")
+    @classmethod
+    def _check_alertmanagers(cls, value: list[SecretUrl]) -> list[SecretUrl]:
+        if len(set(value)) != len(value):
+            raise ValueError("each URL once")
+        return value
 
     @field_validator("trace_url")
     @classmethod
