@@ -19,6 +19,7 @@ FLOORS = {
     "reasons": 0,
     "cited_sources": 0,
     "thoughts": 0,
+    "wrapped_answers": 0,
     "json_answers": 1,
     "trace": 2,
     "core": 3,
@@ -91,6 +92,7 @@ def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
         "cited_sources.py",
         "json_answers.py",
         "thoughts.py",
+        "wrapped_answers.py",
         "trace.py",
         "py.typed",
     }
@@ -100,6 +102,7 @@ def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
         "cited_sources",
         "json_answers",
         "thoughts",
+        "wrapped_answers",
         "trace",
         "exporters",
     }

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragmeter.cited_sources import read_source
+from ragmeter.wrapped_answers import read_wrapped_answer
 
 # In lower case without `_`, `-` and blanks.
 ANSWER_KEYS = (
@@ -120,6 +121,11 @@ _SOURCE_KEYS = (
     "fuentes",
 )
 _MAX_SOURCES = 100
+_DECODER = json.JSONDecoder(strict=False)
+_SPARE_COMMA = re.compile(r",(\s*[}\]])(?=\s*[,}\]\n]|\s*\Z)")
+_ASSIGNED = re.compile(  # TOML
+    r'\s*(?P<key>[a-z_]{3,20})\s*=\s*(?P<text>"(?:[^"\\\n]|\\.)*")\s*(?:\n|\Z)'
+)
 _PYTHON = re.compile(r"\s*[\[{]\s*(?:[\[{]\s*)?'")
 _CUT = re.compile(r'"(?P<key>[^"\\\n]{1,40})"\s*:\s*"(?P<text>(?:[^"\\]|\\.)*)\\?(?P<end>"?)')
 _LIST_KEY_SIGNS = re.compile(r"[\s_\-]")
@@ -132,10 +138,21 @@ _WIDE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # scripts with
 _MIN_WIDE = 8
 
 
+def read_answer_text(text: str) -> str:
+    """Return what the user read of an answer: of JSON its field, of a raw reply what is inside."""
+    wrapped = read_wrapped_answer(text)
+    inner = text if wrapped is None else wrapped
+    read = read_json_answer(inner)
+    return inner if read is None else read
+
+
 def read_json_answer(text: str) -> str | None:
     """Return the text of a JSON answer's field, "" for an empty one; None for any other answer."""
     body = _json_body(text)
     if body is None:
+        assigned = _ASSIGNED.match(text) if "=" in text[:40] else None
+        if assigned and _normal(assigned["key"]) in ANSWER_KEYS:
+            return str(json.loads(assigned["text"], strict=False)).strip()
         return None
     value = _parse(body)
     if value is None:
@@ -158,7 +175,8 @@ def read_json_sources(
 
     Those of a claim are placed at its line of `text`, all others stand for the whole answer.
     """
-    body = _json_body(given)
+    wrapped = read_wrapped_answer(given)
+    body = _json_body(given if wrapped is None else wrapped)
     value = None if body is None else _parse(body)
     found: list[tuple[int | None, int | None, list[str | dict[str, Any]]]] = []
     if isinstance(value, dict | list):
@@ -233,6 +251,13 @@ def _parse(body: str) -> Any:
     """Return what JSON, or Python's text form of a dict, stands for; None for any other text."""
     try:
         return json.loads(body, strict=False)
+    except (ValueError, RecursionError):
+        pass
+    try:  # of several objects, a line each, the first; and commas behind the last of a list
+        first, end = _DECODER.raw_decode(_SPARE_COMMA.sub(r"\1", body.strip()))
+        rest = _SPARE_COMMA.sub(r"\1", body.strip())[end:].lstrip()
+        if not rest or rest.startswith("{"):
+            return first
     except (ValueError, RecursionError):
         pass
     if _PYTHON.match(body):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ragmeter.cited_sources import read_nested_source, read_place, read_sources
-from ragmeter.json_answers import read_json_answer, read_json_sources
+from ragmeter.json_answers import read_answer_text, read_json_sources
 from ragmeter.reasons import Reason
 from ragmeter.thoughts import find_thoughts, place_without, without_spans
 
@@ -442,7 +442,8 @@ class Trace(_TraceModel):
             they are scored, and counted.
 
     The answer is kept without thoughts (`<think>` and its kin); one of thoughts alone is empty.
-    One that is JSON is kept as it came, and scored by its field (`answer_text`).
+    One that is JSON, or a raw reply with marks around it, is kept as it came and scored by the text
+    that the user read (`answer_text`).
     """
 
     model_config = ConfigDict(title=SCHEMA)
@@ -506,9 +507,8 @@ class Trace(_TraceModel):
 
     @property
     def answer_text(self) -> str | None:
-        """The text that is scored: of an answer that is JSON, the field that its user read."""
-        read = read_json_answer(self.answer) if self.answer else None
-        return self.answer if read is None else read
+        """The text that is scored: what the user read of JSON, or of a raw reply of a model."""
+        return self.answer if not self.answer else read_answer_text(self.answer)
 
     def as_read(self) -> Trace:
         """Return the trace with the answer that is scored; citations move with its text."""

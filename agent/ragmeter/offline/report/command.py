@@ -19,7 +19,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.json_answers import read_json_answer
+from ragmeter.json_answers import read_answer_text
 from ragmeter.offline.report.document import report_document
 from ragmeter.offline.report.gate import GateOptions
 from ragmeter.offline.report.input_files import ReportInputSummary, TraceTexts, read_scored_file
@@ -251,8 +251,7 @@ def _add_answer(run: ScoredRun, question: str | None, item: ReportTrace, full: b
     """Add the text of an answer, if it is known and `privacy.content` lets it be read."""
     text = item.text if full and item.text is not None else run.texts.get(item.trace.trace_id)
     if question is not None and text is not None:
-        read = read_json_answer(text.answer)
-        run.add_answer(question, text.answer if read is None else read)
+        run.add_answer(question, read_answer_text(text.answer))
 
 
 def _pairing_key(item: ReportTrace, by: str, texts: TraceTexts | None) -> str | None:
