@@ -54,3 +54,26 @@ def test_of_a_letter_that_may_not_be_kept_its_place_goes(privacy: dict[str, Any]
     letter = bury(b"{", **privacy)
     assert letter.value == b""
     assert letter.headers["truncated"] == b"1"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"\0\0\0\0\x2a" + b'{"trace_id": "a"}', "JSON"),
+        (b"\0\0\0\0\x2a" + b"\x02\x10trace-1", "Avro or Protobuf"),
+    ],
+)
+@pytest.mark.parametrize("privacy", [{}, {"content": "none"}])
+def test_the_framing_of_a_schema_registry_is_named(
+    value: bytes, kind: str, privacy: dict[str, Any]
+) -> None:
+    letter = bury(value, **privacy)
+    error = letter.headers["error"].decode()
+    assert f"looks like Confluent schema-registry framing, schema id 42, {kind}" in error
+    assert "without the registry's serializer" in error
+    assert letter.value == (b"" if privacy else value)
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0\0\0\0\x2a", b"{", b"\n\x05oops"])
+def test_nothing_else_is_taken_for_it(value: bytes) -> None:
+    assert b"framing" not in bury(value).headers["error"]

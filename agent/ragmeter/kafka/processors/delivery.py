@@ -129,9 +129,30 @@ class TracePreparer:
         return self.content.full and not self.redactor.edits
 
 
+# Of a schema registry before a value: a zero, and the id of the schema.
+_FRAMING_BYTES = 5
+
+
 def partition_for_key(key: bytes, partitions: int) -> int:
     """Return the partition that Kafka's own clients choose for a key."""
     return int((murmur2(key) & 0x7FFFFFFF) % partitions)
+
+
+def describe_framing(value: bytes) -> str:
+    """Say what to do about a message in the framing of a schema registry, or return "".
+
+    A serializer of Confluent's puts a zero byte and the id of a schema (four bytes) before each
+    value. No trace and no OTLP request begins with a zero byte. The rest is not read even where it
+    is JSON: a message is read again from its topic, by `redrive` and by others, as it lies there.
+    """
+    if len(value) <= _FRAMING_BYTES or value[0] != 0:
+        return ""
+    schema = int.from_bytes(value[1:_FRAMING_BYTES], "big")
+    kind = "JSON" if value[_FRAMING_BYTES:].lstrip()[:1] == b"{" else "Avro or Protobuf"
+    return (
+        f"looks like Confluent schema-registry framing, schema id {schema}, {kind}: produce plain"
+        " JSON or OTLP, without the registry's serializer (value.serializer)"
+    )
 
 
 class DeadLetterTopic:
@@ -160,7 +181,11 @@ class DeadLetterTopic:
             source[ENCODING_HEADER] = received[ENCODING_HEADER]
         if count:
             self._counters.inc("ragmeter_dead_letters_total", (("reason", failure.reason),))
-        return self.of(message.key, replace(failure, raw=message.value or b""), source)
+        value = message.value or b""
+        errors = failure.errors
+        if framing := describe_framing(value):
+            errors = (("", framing), *errors)
+        return self.of(message.key, replace(failure, raw=value, errors=errors), source)
 
     def of(
         self, key: bytes | None, failure: DecodeFailure, source: Mapping[str, bytes]
