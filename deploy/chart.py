@@ -84,6 +84,15 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "probes.readiness": FREE,
     "terminationGracePeriodSeconds": {"type": ["integer", "null"], "minimum": 1},
     "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
+    "service.ipFamilyPolicy": {
+        "enum": ["SingleStack", "PreferDualStack", "RequireDualStack", None]
+    },
+    "service.ipFamilies": {
+        "type": "array",
+        "uniqueItems": True,
+        "maxItems": 2,
+        "items": {"enum": ["IPv4", "IPv6"]},
+    },
     "service.annotations": STRINGS,
     "ingress.annotations": STRINGS,
     "ingress.path": {"type": "string", "pattern": "^/"},

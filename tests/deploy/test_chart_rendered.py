@@ -21,6 +21,7 @@ from tests.deploy.charts import (
     helm,
     one,
     pod,
+    refused,
     render,
     wrong,
 )
@@ -211,6 +212,22 @@ def test_ports_follow_the_settings() -> None:
     ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}
     assert ports == {"otlp-http": 14318, "metrics": 19464}
     assert [each["port"] for each in one(objects, "Service")["spec"]["ports"]] == [14318, 19464]
+
+
+def test_the_service_has_the_families_that_are_asked_for() -> None:
+    plain = render({})
+    spec = one(plain, "Service")["spec"]
+    assert "ipFamilyPolicy" not in spec
+    assert "ipFamilies" not in spec
+    assert settings_of(plain)["http"]["host"] == "0.0.0.0"
+    families = ["IPv6", "IPv4"]
+    service = {"ipFamilyPolicy": "PreferDualStack", "ipFamilies": families}
+    both = render({"service": service})
+    spec = one(both, "Service")["spec"]
+    assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == ("PreferDualStack", families)
+    assert settings_of(both)["http"]["host"] == "*"  # ragmeter listens on both, too
+    assert wrong(both, NEWEST) == []
+    assert "ipFamilyPolicy" in refused({"service": {"ipFamilyPolicy": "Both"}})
 
 
 def test_pods_are_replaced_when_the_settings_change() -> None:

@@ -37,7 +37,7 @@
 {{/* As JSON, which is YAML: toYaml would write 20971520 as 2.097152e+07, and that is no integer. */}}
 {{- define "ragmeter.settings" -}}
 {{- $own := dict
-  "http" (dict "host" "0.0.0.0" "otlp_port" 4318 "metrics_port" 9464 "names" (include "ragmeter.serviceNames" . | fromJsonArray))
+  "http" (dict "host" (ternary "*" "0.0.0.0" (hasSuffix "DualStack" (default "" .Values.service.ipFamilyPolicy))) "otlp_port" 4318 "metrics_port" 9464 "names" (include "ragmeter.serviceNames" . | fromJsonArray))
   "state" (dict "path" "/var/lib/ragmeter/state.sqlite")
 -}}
 {{- if eq .Values.mode "sidecar" -}}
