@@ -123,7 +123,6 @@ figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.acceptance --set heldout --process 36 --write docs/statistics.md
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.drift
-	$(BIN)/python -m benchmarks.drift_judge
 	$(BIN)/python -m benchmarks.segments
 
 clean:  ## remove what setup and runs have made

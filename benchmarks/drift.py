@@ -1,409 +1,234 @@
-"""Drift detectors: what must hold, false alarms, and minutes to find a shift beside plain methods.
+"""How soon the part `drift` tells of faults in realistic traffic, and how often of none.
 
-`python -m benchmarks.drift --seed N [--data DIR] [--parts abcde]` prints goals beside figures,
-found through the shipped monitor and series (`drift_acceptance`); DIR, the development data, gives
-real answers. `--nulls`, `--compare` and `--cost` print tables that the docs do not have: buckets of
-a minute, one trace a second. The plain methods get the threshold that gives them one false alarm
-in 30 days on independent traffic, found on that very traffic; ours has the threshold that follows
-from the promise. ADWIN takes part where `river` is installed. Prints Markdown.
+Run with `python -m benchmarks.drift [--seeds 1 2 3] [--faults NAME ...]`.
+
+A stream is 70 days of some four requests a minute of 40 tenants of Zipf's sizes, each with a level,
+a time zone and weekends of its own, sessions, batch jobs of 4 to 15 times a tenant's load, a season
+of .015, releases of .008 and holidays; with an odd seed days are off by .008 and tenants are
+further apart. The fault comes on day 36. The streams go through the part as it runs, without texts.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import statistics
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from pydantic import TypeAdapter
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.metrics.builtin import PreparedTrace, score_builtin
-from ragmeter.parts.drift.baseline import Baseline, BaselineLearner
-from ragmeter.parts.drift.detectors import DriftStream, ScorePart
-from ragmeter.parts.drift.monitor import DriftMonitor, DriftSettings
-from ragmeter.parts.drift.series_monitors import SavedMonitor
+from numpy.typing import NDArray
+from ragmeter.parts.drift.detector import DAY, FINE
+from ragmeter.parts.drift.part import DriftPart, specs
+from ragmeter.parts.drift.settings import DriftDetectionSettings
+from ragmeter.parts.views import RequestHistory, RequestSeries
 from ragmeter.windows.windows import Windows
 
-from benchmarks.drift_acceptance import (
-    Case,
-    counterexample,
-    flapping,
-    installation,
-    speed,
-    weekends,
-)
-from benchmarks.drift_acceptance import table as _table
-from benchmarks.drift_streams import NULLS, SHIFTS, Minutes, null, shifted
-from training.devdata import TASKS, rows, to_trace
+__all__ = ["FAULTS", "Traffic", "make_traffic", "play"]
 
-__all__ = ["main"]
+Numbers = NDArray[np.float64]
 
-H = 30 * 86400.0
-"""One false alarm in 30 days."""
+_SERIES = tuple(spec.name for spec in specs(DriftDetectionSettings()))
 
-EDGES = (6, 16, 32, 48, 58)
-"""Of 64 cells of equal share: about the quantiles .1, .25, .5, .75 and .9."""
+BEGIN = 20_000 * DAY
+PER_DAY = DAY // FINE
+FAULT_DAY = 36.3
+_RATE = 4.1  # requests a minute
+_SPREAD = 0.25  # standard deviation of a score
+_TENANTS = 40
+_GROUPS = 32  # of clusters, by which dependence is measured
 
-AFTER = 60
-"""Minutes for which a plain method is not asked again after an alarm."""
-
-Alarms = list[int]
-Method = Callable[[Minutes, int, int, float], Alarms]
-"""(minutes, baseline, levels, threshold) -> minutes of the alarms, counted from the start"""
+FAULTS = ("+.05", "+.20", "ramp", "tenant", "slow", "dip")
+"""A fall by so much; by .10 within a day; of the second tenant by .5; by .06 in two weeks; by .30
+for 40 minutes."""
 
 
-def _learn(m: Minutes, learn: int, slots: int, edge: int | None = None) -> Baseline:
-    learner = BaselineLearner(60)
-    above = m.total if edge is None else m.cells[:, edge:].sum(1)
-    squares = m.squares if edge is None else above
-    rows = zip(m.n[:learn].tolist(), above[:learn].tolist(), squares[:learn].tolist(), strict=True)
-    for i, (n, total, square) in enumerate(rows):
-        if n:
-            learner.add(i * 60.0, n, total, square)
-    baseline = learner.freeze(1, slots)
-    assert baseline is not None
-    return baseline
+class Traffic(NamedTuple):
+    """Sums of a score by bucket of five minutes.
+
+    Args:
+        sums: Shape (buckets, 5), as `ragmeter.parts.drift.detector` has them.
+        groups: Shape (buckets, groups, 2): requests and sums by group of sessions.
+    """
+
+    sums: Numbers
+    groups: Numbers
 
 
-def _run(
-    stream: DriftStream, m: Minutes, learn: int, totals: np.ndarray, squares: np.ndarray, h: float
-) -> Alarms:
-    out = []
-    rows = zip(totals[learn:].tolist(), squares[learn:].tolist(), strict=True)
-    for i, (n, row) in enumerate(zip(m.n[learn:].tolist(), rows, strict=True), learn):
-        parts = [[ScorePart(n, *sums)] for sums in zip(*row, strict=True)]
-        if n and stream.add(i * 60.0, 60.0, parts) >= h:
-            out.append(i)
-            stream.restart()
-    return out
+def make_traffic(seed: int, days: int = 70, fault: str = "") -> Traffic:
+    """Return a stream, with a fault from day `FAULT_DAY` on."""
+    rng = np.random.default_rng([901, seed])
+    off = 0.008 if seed % 2 else 0.0
+    count = days * PER_DAY
+    time = np.arange(count)
+    day, hour = time // PER_DAY, time // 12
+    size = 1 / np.arange(1, _TENANTS + 1)
+    size /= size.sum()
+    level = rng.normal(0, 0.09 if off else 0.06, _TENANTS)
+    zone = rng.integers(0, 24, _TENANTS)
+    weekend = rng.uniform(0.15, 1, _TENANTS)
+    base = 0.68 + 0.015 * np.sin(
+        2 * np.pi * time / PER_DAY / rng.uniform(40, 90) + rng.uniform(0, 6)
+    )
+    releases = np.zeros(count)
+    for _ in range(days // 7):
+        releases[rng.integers(0, count) :] += rng.normal(0, 0.005)
+    base += np.clip(releases, -0.016, 0.016) + rng.normal(0, off, days + 1)[day]
+    quiet = np.isin(day, rng.choice(days, 3, replace=False))
+    shift = _shift(fault, count)
+    sums, groups = np.zeros((count, 5)), np.zeros((count, _GROUPS, 2))
+    for tenant in range(_TENANTS):
+        local = (hour + zone[tenant]) % 24
+        load = np.where((local > 8) & (local < 19), 1.0, 0.25)
+        load = load * np.where((day + int(zone[tenant] > 12)) % 7 >= 5, weekend[tenant], 1)
+        load = load * np.where(quiet, 0.4, 1)
+        for one in np.flatnonzero(rng.random(days) < 0.08):
+            begin = one * PER_DAY + rng.integers(0, 270)
+            load[begin : begin + rng.integers(3, 14)] *= rng.uniform(4, 15)
+        sessions = np.repeat(time, rng.poisson(load * size[tenant] * _RATE * 5 / 0.6 / 2.2))
+        length = rng.geometric(1 / 2.2, len(sessions))
+        place = np.repeat(sessions, length)
+        group = np.repeat(rng.integers(0, _GROUPS, len(sessions)), length)
+        alike = np.repeat(rng.normal(0, 0.1, len(sessions)), length)
+        mean = base[place] + level[tenant] + shift[place]
+        if fault == "tenant" and tenant == 1:
+            mean = mean - 0.5 * (place >= FAULT_DAY * PER_DAY)
+        noise = rng.normal(0, np.sqrt(_SPREAD**2 - 0.01), len(place))
+        value = np.clip(np.clip(mean, 0.03, 0.97) + alike + noise, 0, 1)
+        n = np.bincount(place, minlength=count)
+        sums[:, 2] += np.bincount(place, weights=value, minlength=count)
+        sums[:, 3] += np.bincount(place, weights=value**2, minlength=count)
+        for column in (0, 1, 4):
+            sums[:, column] += n
+        flat = place * _GROUPS + group
+        size_of = count * _GROUPS
+        groups[..., 0] += np.bincount(flat, minlength=size_of).reshape(count, _GROUPS)
+        groups[..., 1] += np.bincount(flat, value, size_of).reshape(count, _GROUPS)
+    return Traffic(sums, groups)
 
 
-def ours_mean(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    stream = DriftStream([_learn(m, learn, slots)])
-    return _run(stream, m, learn, m.total[:, None], m.squares[:, None], h)
+def _shift(fault: str, count: int) -> Numbers:
+    shift = np.zeros(count)
+    begin = int(FAULT_DAY * PER_DAY)
+    since = np.arange(max(0, count - begin)) / PER_DAY  # days
+    if fault in ("+.05", "+.20"):
+        shift[begin:] = -float(fault)
+    elif fault == "ramp":
+        shift[begin:] = -0.10 * np.minimum(1, since)
+    elif fault == "slow":
+        shift[begin:] = -0.06 * np.minimum(1, since / 14)
+    elif fault == "dip":
+        shift[begin : begin + 8] = -0.30
+    return shift
 
 
-def ours_shares(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    baselines = [_learn(m, learn, slots, edge) for edge in EDGES]
-    columns = np.stack([m.cells[:, edge:].sum(1) for edge in EDGES], 1)
-    return _run(DriftStream(baselines, 1, True), m, learn, columns, columns, h)
+class History(RequestHistory):
+    """The traffic up to a time, as the part `questions` gives it."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._hours = traffic.sums.reshape(-1, 12, 5).sum(axis=1)
+        self.known = 0  # buckets
+
+    def request_sums(
+        self, service: str, width: int, first: float, last: float
+    ) -> RequestSeries | None:
+        """Return the sums of requests by bucket, None where there is none."""
+        begin = max(0, -int((BEGIN - first) // width))
+        end = min(-int((BEGIN - last) // width), -int(-self.known * FINE // width))
+        numbers = np.arange(begin, max(begin, end))
+        if width == FINE:
+            rows = self._traffic.sums[numbers]
+        else:
+            rows = self._hours[numbers].copy()
+            if len(numbers) and (numbers[-1] + 1) * 12 > self.known:  # the open hour
+                rows[-1] = self._traffic.sums[numbers[-1] * 12 : self.known].sum(axis=0)
+        filled = rows[:, 0] > 0
+        starts = BEGIN + width * numbers[filled].astype(float)
+        if not len(starts):
+            return None
+        sums = np.zeros((len(starts), len(_SERIES), 5))
+        sums[:, _SERIES.index("grounded")] = rows[filled]
+        return RequestSeries(_SERIES, starts, sums)
+
+    def design_effects(
+        self, service: str, width: int, first: float, last: float
+    ) -> dict[str, float]:
+        """Return the design effect of the day before `last`, from groups of sessions."""
+        end = int((last - BEGIN) // FINE)
+        day = slice(max(0, end - PER_DAY), end)
+        groups = self._traffic.groups[day].sum(axis=0)
+        n, total = groups[:, 0], groups[:, 1]
+        if n.sum() < 200:
+            return {}
+        mean = total.sum() / n.sum()
+        variance = self._traffic.sums[day, 3].sum() / n.sum() - mean**2
+        between = ((total - mean * n) ** 2).sum() / (n.sum() * variance) * _GROUPS / (_GROUPS - 1)
+        return {"grounded": max(1.0, float(between))}
 
 
-def _roll(x: np.ndarray, k: int) -> np.ndarray:
-    c = np.cumsum(np.concatenate([np.zeros((k, *x.shape[1:])), x]), 0)
-    return np.asarray(c[k:] - c[:-k])
+class _NoWindows(Windows):
+    """Windows that hold no trace, as there is none."""
+
+    def advance(self, now: float) -> None:
+        """Leave time alone."""
+
+    def worst(self, *key: Any, **more: Any) -> list[Any]:
+        """Return no trace."""
+        return []
 
 
-def _crossings(statistic: np.ndarray, learn: int, h: float) -> Alarms:
-    out: Alarms = []
-    for i in np.flatnonzero(statistic >= h).tolist():
-        if i >= learn and (not out or i >= out[-1] + AFTER):
-            out.append(i)
-    return out
+class Told(NamedTuple):
+    """An alert: in which bucket it began or ended, and whether it pages."""
+
+    at: int
+    state: str
+    severity: str
 
 
-def _level(m: Minutes, learn: int) -> tuple[float, float]:
-    n = m.n[:learn].sum()
-    mean = m.total[:learn].sum() / n
-    return float(mean), float(np.sqrt(m.squares[:learn].sum() / n - mean * mean))
-
-
-def window_mean(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    """The mean of the last hour against the baseline's plus a margin."""
-    mean, _ = _level(m, learn)
-    return _crossings(_roll(m.total, 60) / np.maximum(_roll(m.n, 60), 1) - mean, learn, h)
-
-
-def chart(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    """A Shewhart chart: a minute's mean so many standard errors off."""
-    mean, sd = _level(m, learn)
-    n = np.maximum(m.n, 1)
-    return _crossings((m.total / n - mean) / (sd / np.sqrt(n)), learn, h)
-
-
-def page_hinkley(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    """On the standardised minute means, allowance .25, against the baseline's mean."""
-    mean, sd = _level(m, learn)
-    n = np.maximum(m.n, 1)
-    out, s = [], 0.0
-    for i, z in enumerate(((m.total / n - mean) / (sd / np.sqrt(n)))[learn:].tolist(), learn):
-        s = max(0.0, s + z - 0.25)
-        if s >= h:
-            out.append(i)
-            s = 0.0
-    return out
-
-
-def ks(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    """Kolmogorov-Smirnov distance of the last 8 minutes (480 traces), every 5 minutes."""
-    reference = np.cumsum(m.cells[:learn].sum(0)) / m.n[:learn].sum()
-    window = _roll(m.cells, 8)
-    share = np.cumsum(window, 1) / np.maximum(window.sum(1, keepdims=True), 1)
-    statistic = np.abs(share - reference).max(1)
-    statistic[np.arange(len(statistic)) % 5 != 0] = 0
-    return _crossings(statistic, learn, h)
-
-
-def psi(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    """Population stability index of the same windows over 8 bins of equal share."""
-    bins = m.cells.reshape(len(m.n), 8, 8).sum(2)
-    p = (bins[:learn].sum(0) + 0.5) / (m.n[:learn].sum() + 4)
-    window = _roll(bins, 8)
-    q = (window + 0.5) / (window.sum(1, keepdims=True) + 4)
-    statistic = ((q - p) * np.log(q / p)).sum(1)
-    statistic[np.arange(len(statistic)) % 5 != 0] = 0
-    return _crossings(statistic, learn, h)
-
-
-def adwin(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    """River's ADWIN on the minute means; the threshold is -log10(delta)."""
-    from river.drift import ADWIN  # type: ignore[import-not-found,unused-ignore]
-
-    detector, out = ADWIN(delta=10.0**-h, clock=1), []
-    for i, x in enumerate((m.total / np.maximum(m.n, 1)).tolist()):
-        detector.update(x)
-        if detector.drift_detected and i >= learn:
-            out.append(i)
-    return out
-
-
-PLAIN: dict[str, tuple[Method, float, float, bool]] = {
-    "threshold on the mean of an hour": (window_mean, 0.0, 0.3, True),
-    "control chart, a minute": (chart, 2.0, 60.0, True),
-    "Page-Hinkley": (page_hinkley, 2.0, 5000.0, True),
-    "KS, 480 traces": (ks, 0.0, 0.5, False),
-    "PSI, 480 traces": (psi, 0.0, 2.0, False),
-}
-"""Method, range of thresholds, and whether it is for rates, too."""
-
-
-def _river() -> bool:
-    try:
-        import river  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-def _calibrate(
-    method: Method, kinds: Sequence[str], low: float, high: float, runs: int, days: int
-) -> float:
-    """The lowest threshold with at most one alarm per 30 days on each kind of traffic."""
-    for kind in kinds:
-        streams = [null(kind, 100 + seed, days) for seed in range(runs)]
-        top = high
-        for _ in range(16):
-            middle = (low + top) / 2
-            alarms = sum(len(method(m, learn, slots, middle)) for m, learn, slots in streams)
-            low, top = (middle, top) if alarms * 30 > runs * days else (low, middle)
-        low = top
-    return low
-
-
-def _far(method: Method, kind: str, h: float, runs: int, days: int, swell: float = 0.0) -> float:
-    """False alarms per 30 days."""
-    alarms = 0
-    for seed in range(runs):
-        m, learn, slots = null(kind, 200 + seed, days, swell=swell)
-        alarms += len(method(m, learn, slots, h))
-    return alarms * 30 / (runs * days)
-
-
-def _minutes(method: Method, shift: str, h: float, runs: int) -> tuple[float, float]:
-    """(median minutes to the first alarm after the shift, share found within 12 hours)"""
+def play(traffic: Traffic) -> list[Told]:
+    """Return what the part tells of a stream."""
+    history = History(traffic)
+    part = DriftPart(DriftDetectionSettings(), _NoWindows(), lambda: history)
     found = []
-    for seed in range(runs):
-        m, learn = shifted(shift, 300 + seed, 120, 720)
-        late = [i - learn - 120 + 1 for i in method(m, learn, 1, h) if i >= learn + 120]
-        found.append(late[0] if late else 10**6)
-    return float(np.median(found)), float(np.mean(np.asarray(found) <= 720))
-
-
-def nulls(runs: int) -> None:
-    """Ours where nothing drifts: false alarms per 30 days, promised 1."""
-    rows = []
-    days = 15
-    for kind in NULLS:
-        null.cache_clear()  # some 16 MB each
-        row = [kind]
-        for swell in (0.0, 2.0):
-            row.append(f"{_far(ours_mean, kind, H, runs, days, swell):.2f}")
-            shares = kind.startswith("score")
-            row.append(f"{_far(ours_shares, kind, H, runs, days, swell):.2f}" if shares else "")
-        rows.append(row)
-    print(f"False alarms per 30 days, {runs * days} days each\n")
-    swells = ("traffic x 1/3 to x 3: mean", "traffic x 1/3 to x 3: shares")
-    _table(["no drift", "mean", "shares", *swells], rows)
-
-
-PEACE = {
-    "rate": ("rate 5 %", "rate, bursts of 20"),
-    "score": ("score", "score, AR(1) .6", "score, day and night"),
-}
-"""Traffic without drift, by what is measured; the first of each is independent."""
-
-
-def compare(runs: int) -> None:
-    """Minutes to find a shift: with thresholds for independent traffic, and what happens to those
-    elsewhere; then with thresholds that keep the promise on all the traffic shown."""
-    ours: list[tuple[str, Method, dict[str, float]]] = [
-        ("**ours, mean**", ours_mean, {"rate": H, "score": H}),
-        ("**ours, shares**", ours_shares, {"score": H}),
-    ]
-    plain = dict(PLAIN)
-    if _river():
-        plain["ADWIN (river)"] = (adwin, 0.3, 12.0, True)
-    days, few = 15, max(2, runs // 3)
-    kinds = [kind for group in PEACE.values() for kind in group]
-    for every in (False, True):
-        rows = []
-        methods = list(ours)
-        for name, (method, low, high, rates) in plain.items():
-            found = {
-                what: _calibrate(method, kinds if every else kinds[:1], low, high, few, days)
-                for what, kinds in PEACE.items()
-                if rates or what == "score"
-            }
-            methods.append((name, method, found))
-        if not every:
-            methods.append(("3 standard errors, a minute", chart, {"rate": 3.0, "score": 3.0}))
-        for name, method, h in methods:
-            print(name, file=sys.stderr, flush=True)
-            row = [name]
-            for shift, (kind, *_) in SHIFTS.items():
-                if kind not in h:
-                    row.append("")
-                    continue
-                median, share = _minutes(method, shift, h[kind], runs)
-                row.append(f"{median:.0f}" if share > 0.5 else f"{share:.0%} found")
-            for kind in kinds:
-                threshold = h.get(kind.partition(" ")[0].strip(","))
-                row.append(
-                    "" if threshold is None else f"{_far(method, kind, threshold, few, days):.1f}"
-                )
-            rows.append(row)
-        print(
-            "Thresholds of the plain methods: one false alarm in 30 days on "
-            + ("each kind of traffic shown\n" if every else "independent traffic\n")
-        )
-        _table(["method", *SHIFTS, *(f"FA {kind}" for kind in kinds)], rows)
-
-
-def cost(rate: float, hours: float = 2.5) -> dict[str, float]:
-    """Microseconds per trace of 20 metrics for what drift adds; learning and watching alike."""
-    specs = {
-        f"m{i}": MetricSpec(f"m{i}", "mean" if i % 2 else "ratio", "cheap", ("builtin",), *"abc")
-        for i in range(20)
-    }
-    rng = np.random.default_rng(1)
-    windows = Windows(specs=specs)
-    monitor = DriftMonitor(DriftSettings(milestones=((3600, 1), (7200, 24))), specs)
-    count, spent, observing = int(hours * 3600 * rate), 0.0, 0.0
-    step = 10.0
-    batch: list[ScoredTrace] = []
-    due = 1_000_000_000.0
-    for i in range(count):
-        at = 999_999_990.0 + i / rate
-        u = rng.random(20)
-        results = [
-            Score(f"m{k}", "builtin", ScoreState.SCORED, float(v if k % 2 else v < 0.95))
-            for k, v in enumerate(u.tolist())
-        ]
-        one = ScoredTrace(f"t{i}", "bot", at, "ok", results, timings={"total": float(u[0]) + 0.1})
-        windows.add(one, "bot")
-        batch.append(one)
-        if at >= due:
-            due += step
-            windows.advance(at)
-            windows.bucket("bot", "", "m0", "builtin", 10, at - at % 10)  # folds: the windows' cost
-            begun = time.process_time()
-            monitor.observe(batch)
-            looked = time.process_time()
-            monitor.advance(at, windows)
-            observing += looked - begun
-            spent += time.process_time() - looked
-            batch = []
-    monitors = [one for of_service in monitor.monitors().values() for one in of_service]
-    state = TypeAdapter(list[SavedMonitor]).dump_json(monitors)
-    streams = len(monitor.ratios())
-    return {
-        "traces_per_second": rate,
-        "observe_us_per_trace": observing / count * 1e6,
-        "advance_us_per_trace": spent / count * 1e6,
-        "streams": streams,
-        "state_bytes_per_stream": len(state) / max(1, streams),
-    }
-
-
-def _pairs(folder: Path) -> dict[tuple[str, str], np.ndarray]:
-    """(built-in grounding, people's verdict) of the answers of each task and model of RAGTruth."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for row in rows(folder, "grounding_ragtruth"):
-        bad = row["labels"]["normalized"].get("hallucinated")
-        if bad is None or not row["answer"].strip():
+    for number in range(len(traffic.sums)):
+        if not traffic.sums[number, 0]:
             continue
-        for score in score_builtin(PreparedTrace(to_trace(row))):
-            if score.metric == "grounding" and score.value is not None:
-                key = TASKS[row["task"]], row["model"]
-                found.setdefault(key, []).append((score.value, 1.0 - float(bad)))
-    return {key: np.asarray(values) for key, values in found.items()}
+        history.known = number + 1
+        at = BEGIN + (number + 1) * FINE - 1.0
+        arrival = SimpleNamespace(trace=SimpleNamespace(service="bot", timestamp=at))
+        part.observe(cast(Any, SimpleNamespace(arrivals=[arrival])), at)
+        for alert in part.advance(at + 60):
+            found.append(Told(number, alert.state, alert.severity))
+    return found
 
 
-def _drawn(seed: int, mean: float) -> np.ndarray:
-    """Scores that people agree with as far as a fair coin of that weight can."""
-    rng = np.random.default_rng(seed)
-    y = rng.beta(mean * 6, (1 - mean) * 6, 4000)
-    return np.stack([y, (rng.random(4000) < y) * 1.0], 1)
-
-
-def accept(parts: str, seed: int, runs: int, data: Path | None) -> None:
-    """Print the rows (a) to (e) of what must hold."""
-    if "a" in parts:
-        weekends(runs, seed)
-    if "b" in parts:
-        counterexample(max(1, runs // 4), seed)
-    if "c" in parts:
-        installation(4, 30, seed)
-    if "d" in parts:
-        cases: list[Case] = []
-        old, new = "gpt-3.5-turbo-0613", "llama-2-70b-chat"
-        if data is not None:
-            pairs = _pairs(data)
-            cases += [
-                ("QA", pairs["QA", old], pairs["QA", new], 6, 0.1, 1.25, (15, 100)),
-                (
-                    *("Summary", pairs["Summary", old], pairs["Summary", "llama-2-7b-chat"]),
-                    *(6, 0.1, 1.25, (15, 100)),
-                ),
-            ]
-        cases.append(("one in 10 min", _drawn(1, 0.72), _drawn(2, 0.32), 0.1, 0.5, 8, (480, 960)))
-        speed(cases, runs, seed)
-    if "e" in parts:
-        flapping(runs, seed)
+def find_delay(told: Sequence[Told]) -> float | None:
+    """Return the minutes to the first alert after the fault, None without one in two weeks."""
+    begin = int(FAULT_DAY * PER_DAY)
+    for one in told:
+        if begin <= one.at < begin + 14 * PER_DAY and one.state == "firing":
+            return (one.at + 1 - begin) * FINE / 60
+    return None
 
 
 def main() -> None:
+    """Print false alerts in 30 days, and the minutes to each fault."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("nulls", "compare", "cost"):
-        parser.add_argument(f"--{name}", action="store_true")
-    parser.add_argument("--runs", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--parts", default="abcde", help="which rows of what must hold")
-    options = parser.parse_args()
-    if not (options.nulls or options.compare or options.cost):
-        accept(options.parts, options.seed, options.runs, options.data)
-    if options.nulls:
-        nulls(options.runs)
-    if options.compare:
-        compare(options.runs)
-    if options.cost:
-        for rate in (0.2, 1.0, 10.0):
-            print(json.dumps({k: round(v, 1) for k, v in cost(rate).items()}), flush=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(201, 208)))
+    parser.add_argument("--faults", nargs="*", default=list(FAULTS))
+    arguments = parser.parse_args()
+    false = 0
+    for seed in arguments.seeds:
+        fired = [one for one in play(make_traffic(seed)) if one.state == "firing"]
+        false += len(fired)
+        print(f"calm, seed {seed}: {[(round(one.at / PER_DAY, 2), one.severity) for one in fired]}")
+    print(f"false alerts in 30 days: {false / len(arguments.seeds) / 70 * 30:.2f}")
+    for fault in arguments.faults:
+        days = 52 if fault == "slow" else 40
+        delays = [find_delay(play(make_traffic(seed, days, fault))) for seed in arguments.seeds]
+        ranked = sorted(float("inf") if one is None else one for one in delays)
+        print(f"{fault}: median {statistics.median(ranked):g} minutes of {delays}", flush=True)
 
 
 if __name__ == "__main__":

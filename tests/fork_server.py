@@ -125,8 +125,11 @@ class _Forks:
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the interpreter and libraries may have read before a program begins."""
-    ours = ("RAGMETER_", "PYTEST_", "PYTHONPATH")
+    """What the interpreter and libraries may have read before a program begins.
+
+    What loads the embedded model leaves `ORT_` in the environment.
+    """
+    ours = ("RAGMETER_", "PYTEST_", "PYTHONPATH", "ORT_")
     return {name: value for name, value in environment.items() if not name.startswith(ours)}
 
 

@@ -41,7 +41,7 @@ def chosen(backend: Backend, prefix: str) -> dict[str, float]:
 
 def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build: Build) -> None:
     backend = build()
-    backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(1500)])
+    backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(3000)])
     (firing,) = backend.sent()  # its end waits behind it
     backend.view.outbox.retry(firing.id, START + 10**7)
     assert backend.sent() == []
@@ -131,7 +131,8 @@ def test_both_homes_count_alert_and_remember_the_same(tmp_path: Path) -> None:
         seen: list[Any] = []
         for part in range(2):
             traces, labels = story(part)
-            backend.feed(traces)
+            for line in traces:  # of both services in the order of their times, as they come
+                backend.feed([line])
             backend.label(labels)
             seen.append(shared(backend))
             seen.append([(alert.id, alert.state, alert.worst) for alert in backend.view.alerts()])

@@ -22,8 +22,7 @@ from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 
 from tests.kafka.state.partition import record, state_of
-from tests.parts.drift.running import drift_of
-from tests.parts.drift.saved import state_of as drift_state_of
+from tests.parts.drift.running import state_of as drift_state_of
 from tests.traces import START, make_trace, trace_line
 
 SCORER = Scorer()
@@ -76,7 +75,7 @@ def live(of: Aggregator) -> dict[str, Any]:
         "latency": windows.quantiles("bot", "", "total", "1h"),
         "estimates": {pair: windows.estimate("bot", "", *pair, "1h") for pair in series},
         "worst": {pair: windows.worst("bot", *pair, "1h") for pair in series},
-        "drift": drift_state_of(drift_of(of).monitor),
+        "drift": drift_state_of(of),
         "control": of.view(ControlSource).control(1),
     }
 
@@ -100,7 +99,6 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
     assert live(both) == live(alone)
     assert both.windows.count_traces("bot", "category=factual", "1h") == 0
     assert ("fact_coverage", REFERENCE_SCORER) in both.windows.series("bot")
-    assert {scorer for _, scorer in drift_of(both)._source.series("bot")} == {"builtin"}
 
 
 def test_a_canary_has_one_result_for_each_of_its_pairs_and_no_other() -> None:

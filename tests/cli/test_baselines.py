@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import pytest
 from pytest_httpserver import HTTPServer
-from ragmeter.cli.running_agent import _baseline_lines
 
 from tests.crash import RAGMETER, settings_file, start
 from tests.exporters.fakes import everything
@@ -75,8 +73,7 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
     with agent(config, traffic(tmp_path / "t.jsonl", START, 8)):
         status, out, _ = ragmeter("show", "--url", url)
         assert status == 0
-        assert "bot: version 1, learned over 6 h" in out
-        assert "provisional" in out
+        assert "bot: works is usually 1, known from " in out
         status, _, reported = ragmeter("promote", "--service", "nobody", "--url", url)
         assert (status, "no service 'nobody' is watched" in reported) == (1, True)
         status, _, reported = ragmeter("promote", "--service", "\udcff", "--url", url)
@@ -95,15 +92,10 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
             large = client.post("/v1/baselines/promote", content=b" " * 5_000, headers=kind)
             assert large.status_code == 413
         status, out, _ = ragmeter("promote", "--service", "bot", "--url", url)
-        assert (status, out.startswith("bot: version 2 holds for ")) == (0, True)
+        assert (status, out) == (0, "bot: its usual is learned from now on\n")
     with agent(config):
         status, out, _ = ragmeter("show", "--service", "bot", "--url", url)
-        assert (status, "bot: version 2, learned over " in out) == (0, True)
-        rows = httpx.get(f"{url}/v1/baselines", trust_env=False).json()["baselines"]
-        assert {row["version"] for row in rows if row["since"]} == {2}
-        since = {row["since"] for row in rows if row["since"]}
-        assert len(since) == 1  # event time, not the clock
-        assert START + 7.9 * HOUR <= since.pop() <= START + 8 * HOUR
+        assert (status, "bot: works has no usual yet" in out) == (0, True)
 
 
 def test_without_an_agent_the_commands_say_so() -> None:
@@ -122,26 +114,6 @@ def test_what_is_no_agent_is_told_in_a_line(httpserver: HTTPServer) -> None:
         assert (status, out) == (1, "")
         assert "no answer of an agent" in reported
         assert "Traceback" not in reported
-
-
-@pytest.mark.parametrize("by_hour", [False, True])
-def test_the_lines_say_version_span_and_since_when(by_hour: bool) -> None:
-    row = {
-        "service": "bot",
-        "state": "watching",
-        "version": 3,
-        "learned_from": 0.0,
-        "learned_until": 86400.0,
-        "since": 90000.0,
-        "hours_of_day": by_hour,
-        "provisional": False,
-    }
-    bare = {**row, "state": "learning", "version": 0, "since": None}
-    assert _baseline_lines([row, {**row, "state": "alarmed"}, bare]) == [
-        "bot: no baseline yet, 1 series learning",
-        "bot: version 3, learned over 24 h (1970-01-01 00:00 to 1970-01-02 00:00), since 1970-01-02"
-        " 01:00 UTC; 2 series" + (", by the hour of the day" if by_hour else "") + ", 1 alarmed",
-    ]
 
 
 def test_a_token_that_is_missing_is_named() -> None:

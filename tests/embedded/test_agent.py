@@ -190,6 +190,10 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
     assert "error" not in unscored
 
 
+def alerts_of_rules(agent: EmbeddedAgent) -> list[Alert]:
+    return [alert for alert in agent.alerts() if alert.rule != "RagDrift"]
+
+
 def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> None:
     notified: list[tuple[str, str]] = []
 
@@ -198,13 +202,13 @@ def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> Non
         return [OutboxItem(f"{incident.id}-{incident.state}", incident.id, "{}", now)]
 
     bad = [good(n, timestamp=START + n, status="error") for n in range(200)]
-    fine = [good(n, timestamp=START + n) for n in range(200, 1500)]
+    fine = [good(n, timestamp=START + n) for n in range(200, 3000)]
     steps = [bad[:100], bad[100:], fine[:5], fine[5:]]
     firing = []
     for step in steps:
         with running(tmp_path, rules=ERRORS, notify=notify) as started:
             feed(started, step)
-            firing.append([alert.state for alert in started.alerts()])
+            firing.append([alert.state for alert in alerts_of_rules(started)])
     assert notified == [("errors", "open"), ("errors", "over")]
     assert firing[1] == firing[2] == ["firing"]
     with running(tmp_path) as started:
@@ -215,7 +219,7 @@ def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> Non
 def test_an_alert_names_traces_that_can_be_opened(tmp_path: Path) -> None:
     with running(tmp_path, rules=ERRORS) as started:
         feed(started, [good(n, timestamp=START + n, status="error") for n in range(200)])
-        (alert,) = started.alerts()
+        (alert,) = alerts_of_rules(started)
         assert alert.state == "firing"
         assert len(alert.worst) == 5
         for trace_id in alert.worst:
@@ -436,9 +440,9 @@ def test_a_gap_is_stepped_through_where_something_can_change_only(
     def counting(self: AlertEngine, *args: Any) -> list[Alert]:
         nonlocal calls
         calls += 1
-        if calls == 20:
+        if calls == 8:
             threading.Thread(target=scrape).start()
-        if calls >= 20 and not seen:  # so slow that the lock is given away after each
+        if calls >= 8 and not seen:  # so slow that the lock is given away after each
             time.sleep(0.03)
         return honest(self, *args)
 
@@ -450,7 +454,7 @@ def test_a_gap_is_stepped_through_where_something_can_change_only(
     with running(tmp_path, rules=ERRORS) as started:
         feed(started, [good(n, timestamp=START + n) for n in range(60)])
         feed(started, [good(99, timestamp=START + 30 * 86_400)])
-    assert 20 < calls < 150  # of 172,800 steps
+    assert 8 < calls < 150  # of 172,800 steps
     assert seen
     assert seen[0] < calls  # it did not have to wait for the end of the gap
 
@@ -514,7 +518,7 @@ def test_what_an_alert_names_is_kept_while_the_alert_is(tmp_path: Path) -> None:
         fine = [good(n, timestamp=START + n) for n in range(200, 280)]
         feed(started, fine)
     with running(tmp_path, rules=ERRORS) as started:  # what was not worth keeping has gone
-        (alert,) = started.alerts()
+        (alert,) = alerts_of_rules(started)
         assert len(alert.worst) == 5
         assert all(started.evidence("bot", trace_id) for trace_id in alert.worst)
 

@@ -39,16 +39,12 @@ def make(**changes: Any) -> Alert:
 
 def drifted(**changes: Any) -> Alert:
     """Grounding went from .8 to .6 at event time 700; told at 1000."""
-    found = {
-        "kind": "mean", "baseline_version": 1, "baseline_hours": 6.0,
-        "provisional": True, "statistic": 51234.0, "since_earliest": 640.0, "since_latest": 760.0,
-        "since_at_least": False, "span_seconds": 300.0, "expected_days": 35.58, "edge": None,
-        "cause": "",
-    }  # fmt: skip
+    found = {"kind": "mean", "statistic": 5.1, "since_earliest": 640.0, "since_latest": 760.0}
     fields: dict[str, Any] = {
         "rule": "RagDrift", "severity": "warning", "metric": "grounding", "value": 0.6,
-        "lower": 0.55, "upper": 0.65, "threshold": 43200.0, "statistic": "drift", "op": ">=",
-        "since": 700.0, "labels": {"kind": "mean"}, "baseline": 0.8, "top_segment": "model=<b>",
+        "lower": 0.55, "upper": 0.65, "threshold": 0.0, "statistic": "drift", "op": ">=",
+        "since": 700.0, "question": "grounded", "harm": 0.4, "baseline": 0.8,
+        "top_segment": "model=<b>",
         "top_segment_words": "model=<b> changed more than others", "fingerprint": "ab12cd34ef56",
         "drift": {**found, **changes.pop("drift", {})},
     }  # fmt: skip

@@ -289,11 +289,6 @@ def everything() -> FakeAgent:
     add_part_samples(agent)
     own_scale = (("tier", "judge"), ("service", "bot"))
     agent.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
-    detector = (
-        *(("service", "bot"), ("metric", "grounding"), ("scorer", "builtin"), ("kind", "mean")),
-    )
-    agent.measured.append(("ragmeter_drift_statistic", detector, 0.25))
-    agent.measured.append(("ragmeter_drift_series_refused", (), 0.0))
     agent.measured.append(("ragmeter_alerts_refused", (), 0.0))
     agent.measured.append(("ragmeter_scorer_processes", (), 1.0))
     agent.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
@@ -304,7 +299,6 @@ def everything() -> FakeAgent:
     counters.inc("rag_cost_usd_total", (own,), 0.25)
     counters.inc("rag_guessed_fields_total", (own, ("field", "query")), 7)
     counters.inc("rag_left_out_traces_total", (own, ("reason", "language")), 10)
-    counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
     outcome = (("resolver", "kb"), ("outcome", "found"))

@@ -86,6 +86,8 @@ class Alert:
             first. `value` is then their share of the results of `metric` by `scorer`.
         drift: Only of a drift alert: details of the detector; `threshold` is then that of the
             detector's statistic.
+        question: The question that it tells of; empty if none, or if only the metric says so.
+        harm: The estimated share of all answers that are hurt beyond the usual; None: not known.
     """
 
     id: str
@@ -122,6 +124,8 @@ class Alert:
     fingerprint: str = ""
     unscored: dict[str, int] | None = None
     drift: dict[str, Any] | None = None
+    question: str = ""
+    harm: float | None = None
 
     def name_worst(self, trace_ids: Iterable[str]) -> None:
         """Name traces, the worst first, until there are `MAX_WORST`.

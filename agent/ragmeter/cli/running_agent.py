@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -137,7 +137,7 @@ def _describe(item: Mapping[str, Any]) -> str:
 
 
 baseline_app = typer.Typer(
-    help="Show and promote the baselines that a running agent measures drift against.",
+    help="Show what a running agent takes as usual, and have it learned anew.",
     no_args_is_help=True,
 )
 
@@ -150,20 +150,14 @@ def promote(
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
 ) -> None:
-    """Make the recent past the new baseline, after a deploy or an alarm that is accepted."""
+    """Learn the usual from now on, after a deploy or a change that is accepted."""
     body = {} if service is None else {"service": service}
     settings = options.load_or_exit(config)
     document = options.query_agent(
         settings, url, "/v1/baselines/promote", "services", seconds=_BASELINE_SECONDS, post=body
     )
-    for name, promoted in document["services"].items():
-        learning = promoted["learning"]
-        typer.echo(
-            escape_control(
-                f"{name}: version {promoted['version']} holds for {promoted['promoted']} series"
-                + (f"; {learning} are silent until six hours are known" if learning else "")
-            )
-        )
+    for name in document["services"]:
+        typer.echo(escape_control(f"{name}: its usual is learned from now on"))
     if not document["services"]:
         typer.echo("no service is watched yet")
 
@@ -174,43 +168,23 @@ def show(
     url: options.AgentUrlOption = None,
     config: options.ConfigOption = None,
 ) -> None:
-    """Print each service's baseline: its version, the time it was learned from, and its age."""
+    """Print what is usual of each question of a service."""
     settings = options.load_or_exit(config)
     document = options.query_agent(
         settings, url, "/v1/baselines", "baselines", seconds=_BASELINE_SECONDS
     )
     rows = [row for row in document["baselines"] if service in (None, row["service"])]
-    for line in _baseline_lines(rows):
-        typer.echo(escape_control(line))
-    if not rows:
-        raise exit_error("no series is watched" + (f" of {service!r}" if service else ""))
-
-
-def _baseline_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe the series of each service that share a version and its properties."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        missing = row["since"] is None
-        key = (row["service"], row["version"], missing, row["hours_of_day"], row["provisional"])
-        groups.setdefault(key, []).append(row)
-    lines = []
-    for (service, version, missing, by_hour, provisional), group in sorted(groups.items()):
-        count = f"{len(group)} series"
-        if missing:
-            lines.append(f"{service}: no baseline yet, {count} learning")
-            continue
-        first = options.format_time(min(r["learned_from"] for r in group), "minutes")
-        last = options.format_time(max(r["learned_until"] for r in group), "minutes")
-        since = options.format_time(max(r["since"] for r in group), "minutes")
-        hours = max((r["learned_until"] - r["learned_from"]) / 3600 for r in group)
-        notes = [count]
-        notes += ["by the hour of the day"] if by_hour else []
-        notes += ["provisional"] if provisional else []
-        for state in ("alarmed", "learning"):
-            number = sum(r["state"] == state for r in group)
-            notes += [f"{number} {state}"] if number else []
-        lines.append(
-            f"{service}: version {version}, learned over {hours:.0f} h ({first} to {last}),"
-            f" since {since} UTC; {', '.join(notes)}"
-        )
-    return lines
+        typer.echo(escape_control(f"{row['service']}: {row['question']} {_describe_usual(row)}"))
+    if not rows:
+        raise exit_error("nothing is watched yet" + (f" of {service!r}" if service else ""))
+
+
+def _describe_usual(row: Mapping[str, Any]) -> str:
+    away = "; it is away from its usual" if row["state"] == "away" else ""
+    if row["usual"] is None:
+        return f"has no usual yet{away}"
+    return (
+        f"is usually {row['usual']:.3g}, known from {row['requests']:,.0f} independent requests "
+        f"of {row['days']:.1f} days{away}"
+    )

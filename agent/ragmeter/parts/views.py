@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import RenderableType
 
@@ -21,6 +21,10 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.windows.contrasts import CellPair, SeriesKind
 from ragmeter.windows.windows import Windows
+
+if TYPE_CHECKING:  # every command imports this module, and few need numpy, which loads slowly
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class ControlSource:
@@ -56,20 +60,20 @@ class Announcer:
 
 
 class BaselineKeeper:
-    """The baselines that series are measured against."""
+    """What the questions of services usually are, and are compared with."""
 
     def baselines(self) -> list[dict[str, Any]]:
-        """Return the baseline of each series."""
+        """Return the usual of each question of each service."""
         return []
 
     def promote(
         self, service: str | None, at: float | None
     ) -> tuple[dict[str, Any], list[Alert]] | None:
-        """Make the present, event time `at`, the baseline of one service, or of all if None.
+        """Learn the usual of one service, or of all if None, from event time `at` on.
 
         Returns:
-            By service how many series have the baseline at once, how many learn it, and its
-            version; and the alerts that ended. None if the service is not watched.
+            What was done, by service, and the alerts that ended. None if the service is not
+            watched.
         """
         return None
 
@@ -99,6 +103,52 @@ class Explainer:
             direction: 1 where the mean went up, -1 where it went down.
         """
         return Explanation()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSeries:
+    """The sums of the requests of a service by bucket of time, the oldest first.
+
+    Args:
+        names: The series, by their place in `sums`.
+        starts: Shape (buckets,): when each begins, in Unix seconds.
+        sums: Shape (buckets, series, 5): requests, weight, weighted values and squares, and squared
+            weights.
+    """
+
+    names: tuple[str, ...]
+    starts: NDArray[np.float64]
+    sums: NDArray[np.float64]
+
+
+class RequestHistory:
+    """What every request of the last two weeks has told of each question."""
+
+    def request_sums(
+        self, service: str, width: int, first: float, last: float
+    ) -> RequestSeries | None:
+        """Return the sums of requests in the buckets that begin in [first, last).
+
+        Args:
+            service: The service.
+            width: Seconds of a bucket: 300, of the last seven hours, or 3600.
+            first: Unix seconds.
+            last: Unix seconds.
+
+        Returns:
+            None where there is no request.
+        """
+        return None
+
+    def design_effects(
+        self, service: str, width: int, first: float, last: float
+    ) -> Mapping[str, float]:
+        """Return by how much dependence enlarges the variance of means, by series.
+
+        As the clusters of the buckets tell that begin in [first, last), see `request_sums`. An
+        hour knows its clusters for a day.
+        """
+        return {}
 
 
 class ComparedWith(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragmeter.aggregate.agent_view import AgentView
-from ragmeter.alerts.alert import Alert, format_days
+from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import incident_runbook, runbook_link
 from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.core.metric_specs import MetricSpec, find_spec
@@ -169,7 +169,7 @@ def _signal(alert: Alert, now: float | None) -> SignalLine:
     return SignalLine(
         alert=alert,
         subject=_subject(alert) + (f", {one_line(alert.segment)}" if alert.segment else ""),
-        change=_change(alert) if alert.drift is None else _drift_change(alert),
+        change=_change(alert),
         since=format_moment(alert.since, now),
         evidence=" · ".join(fact for fact in facts if fact),
         runbook=alert.runbook or runbook_link(alert.rule, RUNBOOK_PATH),
@@ -181,7 +181,7 @@ def _change(alert: Alert) -> SignalChange:
     if alert.metric == "traces":
         beyond = ""  # that none is too few goes without saying
     sure = " (95 % sure)" if alert.statistic in ("lower", "upper") else ""
-    limit = f"{beyond}in {alert.window}{sure}"
+    limit = "" if alert.drift is not None else f"{beyond}in {alert.window}{sure}"
     if alert.value is None:
         return SignalChange("no data", limit=limit)
     band = ""
@@ -192,27 +192,6 @@ def _change(alert: Alert) -> SignalChange:
             band = f" ({format_interval(alert.lower, alert.upper, _spec(alert))})"
     before = "" if alert.baseline is None else f"{_number(alert, alert.baseline)} → "
     return SignalChange(_number(alert, alert.value), before, band, limit)
-
-
-def _drift_change(alert: Alert) -> SignalChange:
-    """Format a signal of drift: its level since the onset against its usual."""
-    drift = alert.drift or {}
-    edge = drift.get("edge")
-    if edge is None:
-        change = _change(alert)
-    else:  # the share of values above an edge
-        band = ""
-        if alert.lower is not None and alert.upper is not None:
-            band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
-        band += f" above {format_seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
-        change = SignalChange(
-            "" if alert.value is None else f"{alert.value:.3g}",
-            "" if alert.baseline is None else f"{alert.baseline:.3g} → ",
-            band,
-        )
-    days = drift.get("expected_days")
-    limit = f"false alarm at most every {format_days(days)}" if days else ""
-    return SignalChange(change.value, change.before, change.band, limit)
 
 
 def _number(alert: Alert, number: float) -> str:

@@ -35,9 +35,7 @@ _OFF = "RagTracesAbsent"
 
 # What raises the alerts that are of no rule.
 _DETECTORS = {
-    "RagDrift": "a drift detector finds that a series has left its baseline",
-    "RagJudgeChanged": "a drift detector finds that a judge's scores moved and the cheap score"
-    " did not",
+    "RagDrift": "a question of a service has left its usual",
 }
 
 

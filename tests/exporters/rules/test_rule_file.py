@@ -19,7 +19,7 @@ from ragmeter.alerts.rules import default_documents, load_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.cli.main import app
 from ragmeter.metrics.registry import metric_specs
-from ragmeter.parts.drift.alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
+from ragmeter.parts.drift.signals import DRIFT_RULE
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.rules.health_rules import HEALTH_RULES
 from typer.testing import CliRunner
@@ -77,7 +77,7 @@ def test_segments_do_not_multiply_what_fires(tmp_path: Path) -> None:
 def test_it_holds_the_rules_of_parts_and_the_health_of_the_agent_alone() -> None:
     of_parts = {alert.name for part in PARTS for alert in part.prometheus_alerts}
     assert set(alerts()) == of_parts | {rule.name for rule in HEALTH_RULES}
-    own = {rule.name for rule in load_rules()} | {DRIFT_RULE, JUDGE_CHANGED_RULE}
+    own = {rule.name for rule in load_rules()} | {DRIFT_RULE}
     assert not set(alerts()) & own, "a rule has one place"
 
 
@@ -150,7 +150,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert_or_an_incident() -
     for name, rule in alerts().items():
         assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{runbook_pages()[name]}"
     own = {entry["name"] for document in default_documents() for entry in document["rules"]}
-    assert set(runbook_pages()) == set(alerts()) | own | {DRIFT_RULE, JUDGE_CHANGED_RULE}
+    assert set(runbook_pages()) == set(alerts()) | own | {DRIFT_RULE}
     for name, file in runbook_pages().items():
         page = (RUNBOOKS / file).read_text("utf-8")
         assert f"`{name}`" in page, name

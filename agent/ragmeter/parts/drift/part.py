@@ -1,97 +1,170 @@
-"""The part `drift`: the schedule, the link to alerts and the saved state of the drift monitor.
+"""The part `drift`: it watches the questions of every service, and tells where one moves.
 
-The monitor reads at whole minutes of event time, so batches and restarts change nothing. The state
-of a service takes some 300 kB, so it is saved in rows: every commit writes the small head and the
-open score buckets of the last seconds; detectors are written after they have read a bucket, once a
-minute.
+It looks at whole minutes of event time, so that batches and restarts change nothing.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from ragmeter.alerts.alert import MAX_ALERTS, Alert
-from ragmeter.core.counters import Counters, GaugeSample
+import numpy as np
+
+from ragmeter.alerts.alert import MAX_WORST, Alert
 from ragmeter.core.durations import parse_window
-from ragmeter.core.score import JUDGE_SCORER
-from ragmeter.metrics.judge_agreement import PROBE_SERVICE
-from ragmeter.metrics.nuggets import AUTONUGGETIZER
-from ragmeter.metrics.ranking import UMBRELA
-from ragmeter.metrics.registry import metric_specs
+from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.parts.contract import Event, Part, PartContext, ScoredBatch
-from ragmeter.parts.drift.alarms import AlarmKey
-from ragmeter.parts.drift.alerts import DriftAlerts
-from ragmeter.parts.drift.baseline import DAY, HOUR, MINUTE
-from ragmeter.parts.drift.monitor import STATE_VERSION, DriftMonitor, DriftSettings, MonitorHead
-from ragmeter.parts.drift.saved import LastTime
-from ragmeter.parts.drift.score_histograms import ScoreRow
-from ragmeter.parts.drift.series import milestones_for
-from ragmeter.parts.drift.series_monitors import SavedMonitor
+from ragmeter.parts.drift.detector import (
+    DAY,
+    FINE,
+    HOUR,
+    KEPT_FINE,
+    KEPT_HOURS,
+    YOUNG_DAYS,
+    BucketSums,
+    Deviation,
+    Extremes,
+    SeriesSpec,
+    TrafficSums,
+    Usual,
+    UsualColumns,
+    WindowScores,
+    estimate_onset,
+    find_worst,
+    learn_usual,
+    score_windows,
+    usual_columns,
+    usual_end,
+)
 from ragmeter.parts.drift.settings import DriftDetectionSettings, DriftPartSettings
-from ragmeter.parts.drift.watched_series import WatchedSeries
-from ragmeter.parts.views import BaselineKeeper, Explainer
-from ragmeter.windows.bucket_width import bucket_seconds
+from ragmeter.parts.drift.signals import (
+    BACK_SECONDS,
+    Standing,
+    begin,
+    describe,
+    end,
+    estimate_harm,
+    is_back,
+    is_worse,
+    judge_severity,
+    measure_recent,
+    measure_since,
+)
+from ragmeter.parts.views import BaselineKeeper, RequestHistory, RequestSeries
+from ragmeter.windows.log_histogram import LogHistogram, cell_index
 from ragmeter.windows.windows import Windows
 
-# After so long without a trace everything was read: a night without traffic costs no readings.
-_SILENCE = HOUR + 10 * MINUTE
+MINUTE = 60.0
 
-# The metric of the alerts on probes that the monitor is informed of.
-_PROBE_METRIC = "judge_probe_change"
+# After so long without a request everything was read: a night without traffic costs no looks.
+_SILENCE = 7 * HOUR
 
-# The scorers that ask the judge which the probes test.
-_JUDGE_SCORERS = (JUDGE_SCORER, UMBRELA, AUTONUGGETIZER)
+# Without a request for so long a number is not known to be back.
+_QUIET = 900.0
 
-# How the names of the rows of the state begin: with their version.
-_ROW = f"{STATE_VERSION}/"
-_HEAD_ROW = f"{_ROW}head"
+# Requests after which a look is taken at the next minute, and not only at the next five.
+_MANY = 10
+
+_FAILURES = ("error", "timeout", "empty_answer")
+
+_METRICS: Mapping[str, tuple[str, str]] = {
+    "works": ("error", BUILTIN_SCORER),
+    "fast": ("latency", ""),
+    "answered": ("answered", BUILTIN_SCORER),
+    "grounded": ("grounding", BUILTIN_SCORER),
+    "retrieved": ("relevance", BUILTIN_SCORER),
+    "cited": ("citation_precision", BUILTIN_SCORER),
+    "cost": ("cost_usd", BUILTIN_SCORER),
+}
+"""The metric and scorer that the alert on a question is about."""
+
+# What failures are compared with before anything is known of a service. One failed question of
+# thirty whose client tries twice more makes 8.5 % of requests: that may be usual, more is not.
+_REFERENCE = Usual(mean=0.90, variance=0.09, worth=100.0, levels=(0.90,) * 48, days=0.0)
+_ODD = 0.05  # a first usual that is so much worse than that is not believed on its first day
 
 
-@dataclass(frozen=True, slots=True)
-class DriftHead:
+@dataclass(slots=True)
+class ServiceDrift:
+    """What is saved of a service.
+
+    Args:
+        standing: The series that are away from their usual.
+        ended: Alerts that lately ended.
+        past: By series, the times (from, to) of the last two weeks that are no usual.
+        learned_from: Since when requests count for the usual.
+        extremes: By series, what calm days have reached.
+    """
+
+    standing: dict[str, Standing] = field(default_factory=dict)
+    ended: list[Alert] = field(default_factory=list)
+    past: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    learned_from: float = 0.0
+    extremes: dict[str, Extremes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DriftClock:
     """What is saved of no one service.
 
     Args:
-        next: The next reading.
-        heard: The time of the latest trace.
-        probe_alerts: The ids of the alerts that fire on the probes.
-        monitor: The monitor besides its detectors.
-        alerts: Alerts by the key of their alarm.
+        next: The next look; None before the first request.
+        heard: By service, the time of its latest request.
+        fresh: By service, how many requests came since its last look.
     """
 
-    next: float | None
-    heard: LastTime
-    probe_alerts: list[str]
-    monitor: MonitorHead
-    alerts: list[tuple[AlarmKey, Alert]]
+    next: float | None = None
+    heard: dict[str, float] = field(default_factory=dict)
+    fresh: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceDetectors:
-    """The detectors of a service."""
+@dataclass(slots=True)
+class LearnedUsual:
+    """What the closed hours of a service tell, learned once an hour.
 
-    monitors: Sequence[SavedMonitor]
+    Args:
+        hour: When it was learned: the beginning of that hour, in Unix seconds.
+        usual: By series; those of which too little is known are absent.
+        design: The design effect of each series.
+    """
+
+    hour: float
+    usual: dict[str, Usual]
+    design: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenScores:
-    """Score buckets of a service that no detector has read."""
-
-    scores: list[ScoreRow]
-
-
-DriftState = DriftHead | ServiceDetectors | OpenScores
+DriftState = DriftClock | ServiceDrift | LearnedUsual
 """A row of the state."""
+
+_CLOCK = "clock"
+_SERVICE = "service/"
+_USUAL = "usual/"
+
+
+def specs(settings: DriftDetectionSettings) -> tuple[SeriesSpec, ...]:
+    """Return the series that are watched."""
+    least = settings.least
+    return (
+        SeriesSpec("works", -1, least["works"], failures=True),
+        SeriesSpec("fast", 1, math.log(1 + least["fast"])),
+        SeriesSpec("answered", -1, least["answered"]),
+        SeriesSpec("grounded", -1, least["grounded"]),
+        SeriesSpec("retrieved", -1, least["retrieved"]),
+        SeriesSpec("cited", -1, least["cited"]),
+        SeriesSpec("cost", 1, 0.0, relative=least["cost"]),
+    )
 
 
 class DriftPart(Part[DriftState], BaselineKeeper):
-    """The drift monitor of all services: it watches windows and turns alarms into alerts.
+    """Watches the questions of all services.
 
-    It is disabled by the settings, or if no window has buckets of a minute.
+    Args:
+        settings: Whether to watch, and which change matters.
+        windows: The windows, for worst traces and times.
+        history: Returns the sums of requests.
     """
 
     name = "drift"
@@ -103,231 +176,515 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         self,
         settings: DriftDetectionSettings,
         windows: Windows,
-        alerts: DriftAlerts,
-        counters: Counters,
-        share: float = 1.0,
+        history: Callable[[], RequestHistory],
     ) -> None:
-        grain = min(bucket_seconds(parse_window(name)) for name in windows.names)
-        self.enabled = settings.enabled and MINUTE % grain == 0
-        self.monitor = DriftMonitor(
-            DriftSettings(
-                seconds_per_alarm=settings.false_alarm_days * DAY / share,
-                share=share,
-                milestones=milestones_for(settings.baseline_days),
-                finest=10 if 10 % grain == 0 else MINUTE,
-            ),
-            metric_specs(),
-        )
+        self.enabled = settings.enabled
+        self._specs = specs(settings)
         self._windows = windows
-        self._source = WatchedSeries(windows)
-        self._alerts = alerts
-        self._counters = counters
-        self._next: float | None = None  # the next reading
-        self._latest_trace = -math.inf
-        self._probe_alerts: list[str] = []  # ids of the alerts that fire on the probes
-        self._additions = -1  # `windows.additions` at the last reading
-        self._changed = False  # whether detectors have read since the last rows
-        self._head_changed = False
-        self._rows: set[str] = set()  # names of the saved rows of services
-        self._gone: set[str] = set()  # of those, the ones to delete
+        self._history = history
+        self._clock = DriftClock()
+        self._services: dict[str, ServiceDrift] = {}
+        self._learned: dict[str, LearnedUsual] = {}
+        self._columns: dict[str, UsualColumns] = {}  # what was learned, as arrays
+        self._touched: dict[str, None] = {}
+        self._relearned: dict[str, None] = {}
+        self._clock_changed = False
 
     @classmethod
     def build(cls, context: PartContext) -> Self:
         """Build the part, which watches nothing yet."""
         return cls(
-            settings=context.section(DriftPartSettings).drift,
-            windows=context.windows,
-            alerts=DriftAlerts(MAX_ALERTS, lambda: context.find(Explainer)),
-            counters=context.counters,
-            share=context.share,
+            context.section(DriftPartSettings).drift,
+            context.windows,
+            lambda: context.find(RequestHistory),
         )
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
-        """Count the traces that arrived."""
+        """Note which services have requests."""
         if not self.enabled or not run.arrivals:
             return
-        traces = [arrival.trace for arrival in run.arrivals]
-        if self._next is None:
-            self._skip(traces[0].timestamp)
-        self._latest_trace = max(self._latest_trace, *[one.timestamp for one in traces])
-        self._head_changed = True
-        self.monitor.observe(traces)
+        if self._clock.next is None:
+            self._skip(run.arrivals[0].trace.timestamp)
+        heard, fresh = self._clock.heard, self._clock.fresh
+        for arrival in run.arrivals:
+            trace = arrival.trace
+            heard[trace.service] = max(heard.get(trace.service, -math.inf), trace.timestamp)
+            fresh[trace.service] = fresh.get(trace.service, 0) + 1
+        self._clock_changed = True
 
     def advance(self, now: float) -> Sequence[Event]:
-        """Read every whole minute up to event time `now` and return moved alerts."""
+        """Look at every whole minute up to event time `now`, and return moved alerts."""
         moved: list[Alert] = []
         for at in self._due(now):
             self._windows.advance(at)
-            additions, self._additions = self._additions, self._windows.additions
-            alarms = self.monitor.advance(
-                at, self._source, self._latest_trace, additions != self._additions
-            )
-            self._changed = self._head_changed = True
-            moved += self._alerts.apply_alarms(alarms, self.monitor.active(), self._windows, at)
-        for alert in moved:
-            if alert.state == "firing" and alert.drift is not None:
-                stage = alert.labels.get("stage", alert.metric)
-                key = _labels(alert.service, stage, alert.scorer, alert.drift["kind"])
-                self._counters.inc("ragmeter_drift_alarms_total", key)
+            for service in sorted(self._clock.heard):
+                if self._is_due(service, at):
+                    self._clock.fresh.pop(service, None)
+                    moved += self._look(service, at)
+            for service, drift in self._services.items():
+                kept = [alert for alert in drift.ended if not alert.is_expired(at)]
+                if len(kept) < len(drift.ended):
+                    drift.ended = kept
+                    self._touched[service] = None
         return moved
 
-    def next_due(self) -> float:
-        """Return the event time of the next reading if no trace comes, infinity if all was read."""
-        if not self.enabled or self._next is None or self._next > self._latest_trace + _SILENCE:
-            return math.inf
-        return self._next
+    def _is_due(self, service: str, at: float) -> bool:
+        """Return whether a look at a service can find anything that is worth its time.
+
+        One costs as much as scoring two requests.
+        """
+        drift = self._services.get(service)
+        if drift is not None and drift.standing:
+            return True
+        fresh = self._clock.fresh.get(service, 0)
+        return fresh >= _MANY or (fresh > 0 and at % FINE == 0)
 
     def _due(self, until: float) -> Iterator[float]:
-        while self.enabled and self._next is not None and self._next <= until:
-            at = self._next
-            if at > self._latest_trace + _SILENCE:
+        while self._clock.next is not None and self._clock.next <= until:
+            at = self._clock.next
+            if at > self._latest + _SILENCE:
                 self._skip(until)
                 return
-            self._next += MINUTE
+            self._clock.next += MINUTE
+            self._clock_changed = True
             yield at
 
-    def _skip(self, to: float) -> None:
-        """Continue with the first whole minute after `to`: event time begins or jumps."""
-        if self._next is None or self._next <= to:
-            self._next = float(math.floor(to / MINUTE) * MINUTE + MINUTE)
-            self._head_changed = True
+    @property
+    def _latest(self) -> float:
+        return max(self._clock.heard.values(), default=-math.inf)
 
-    def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:
-        """Hold back the drift alerts of the judge's scores while rules fire on its probes."""
-        was_drifting = bool(self._probe_alerts)
-        for alert in moved:
-            if alert.service == PROBE_SERVICE and alert.metric == _PROBE_METRIC:
-                self._probe_alerts = [name for name in self._probe_alerts if name != alert.id]
-                if alert.state == "firing":
-                    self._probe_alerts.append(alert.id)
-                self._head_changed = True
-        if not self.enabled or bool(self._probe_alerts) == was_drifting:
+    def _skip(self, to: float) -> None:
+        """Go on with the first whole minute after `to`: event time begins or jumps."""
+        if self._clock.next is None or self._clock.next <= to:
+            self._clock.next = math.floor(to / MINUTE) * MINUTE + MINUTE
+            self._clock_changed = True
+
+    def next_due(self) -> float:
+        """Return the event time of the next look if no request comes."""
+        due = self._clock.next
+        if not self.enabled or due is None or due > self._latest + _SILENCE:
+            return math.inf
+        if any(drift.standing for drift in self._services.values()):
+            return due
+        fresh = max(self._clock.fresh.values(), default=0)
+        if fresh >= _MANY:
+            return due
+        return math.ceil(due / FINE) * FINE if fresh else math.inf
+
+    def _look(self, service: str, now: float) -> list[Alert]:
+        """Look at a service at event time `now`, and return what moved."""
+        drift = self._services.setdefault(service, ServiceDrift())
+        known = self._learned.get(service)
+        hour = now // HOUR * HOUR
+        if known is None or known.hour != hour:
+            known = self._learned[service] = self._learn(service, drift, hour)
+            self._relearned[service] = None
+            self._columns.pop(service, None)
+        history = self._history()
+        sums = _sums_of(
+            self._specs,
+            fine=history.request_sums(service, FINE, now - KEPT_FINE, now),
+            hours=history.request_sums(service, HOUR, now - DAY, now),
+            design=known.design,
+            now=now,
+        )
+        if sums is None:
             return []
-        alarms = self.monitor.apply_probes(_JUDGE_SCORERS, not was_drifting, at)
-        return self._alerts.apply_alarms(alarms, self.monitor.active(), self._windows, at)
+        for place, spec in enumerate(self._specs):
+            for begun, over in drift.past.get(spec.name, []):
+                if over > now - DAY and spec.name not in drift.standing:
+                    sums = sums.without(place, begun, over)
+        columns = self._columns.get(service)
+        if columns is None:
+            columns = self._columns[service] = self._usual_columns(known)
+        scores = score_windows(sums, columns)
+        moved: list[Alert] = []
+        for place, spec in enumerate(self._specs):
+            standing = drift.standing.get(spec.name)
+            if standing is not None:
+                moved += self._follow(
+                    service, drift, spec=spec, sums=sums.of(place), standing=standing, now=now
+                )
+                continue
+            moved += self._search(
+                service, drift, place=place, sums=sums, scores=scores, known=known, now=now
+            )
+        return moved
+
+    def _usual_columns(self, known: LearnedUsual) -> UsualColumns:
+        """Return the usual of all series, for failures the reference until theirs is known."""
+        reference = {spec.name: _REFERENCE for spec in self._specs if spec.failures}
+        return usual_columns(self._specs, reference | known.usual)
+
+    def _learn(self, service: str, drift: ServiceDrift, hour: float) -> LearnedUsual:
+        """Learn the usual of each series from the hours before `hour`, without what is none."""
+        history = self._history()
+        first = max(hour - KEPT_HOURS, drift.learned_from)
+        hours = history.request_sums(service, HOUR, first, hour)
+        if hours is not None:
+            last = usual_end(float(hours.starts[0]), hour)
+            hours = history.request_sums(service, HOUR, first, last)
+        design = history.design_effects(service, HOUR, hour - DAY, hour)
+        largest = max(design.values(), default=1.0)
+        usual: dict[str, Usual] = {}
+        for spec in self._specs:
+            if hours is None or spec.name not in hours.names:
+                continue
+            past = drift.past.get(spec.name, [])
+            kept = np.ones(len(hours.starts), dtype=bool)
+            for begun, over in past:
+                kept &= (hours.starts + HOUR <= begun) | (hours.starts >= over)
+            own = design.get(spec.name, 1.0)
+            if spec.name in ("fast", "cost"):
+                own = largest  # their clusters are not known: those of the shares are
+            sums = hours.sums[kept, hours.names.index(spec.name)]
+            found = learn_usual(hours.starts[kept], sums, own)
+            if spec.failures:
+                found = _believable(found)
+            if found is not None:
+                usual[spec.name] = found
+            recent = [span for span in past if span[1] > hour - KEPT_HOURS]
+            if len(recent) < len(past):
+                drift.past[spec.name] = recent
+                self._touched[service] = None
+        return LearnedUsual(hour, usual, {**dict.fromkeys(("fast", "cost"), largest), **design})
+
+    def _search(
+        self,
+        service: str,
+        drift: ServiceDrift,
+        *,
+        place: int,
+        sums: TrafficSums,
+        scores: WindowScores,
+        known: LearnedUsual,
+        now: float,
+    ) -> list[Alert]:
+        """Look for a series that leaves its usual."""
+        spec = self._specs[place]
+        usual = known.usual.get(spec.name, _REFERENCE if spec.failures else None)
+        if usual is None:
+            return []
+        day = int(now // DAY)
+        extremes = drift.extremes.get(spec.name, Extremes())
+        young = usual.days < YOUNG_DAYS
+        finding = find_worst(spec, place, scores=scores, young=young, highest=extremes.highest(day))
+        if finding is not None and spec.failures:
+            # Retries of one question fail together, as the clusters of this window tell: before
+            # the first failures of a service nothing else did.
+            sums = self._with_own_design(service, place, sums, finding.seconds)
+            scores = score_windows(sums, self._columns[service])
+            finding = find_worst(
+                spec, place, scores=scores, young=young, highest=extremes.highest(day)
+            )
+        if finding is None:
+            if extremes.note(day, scores.score[:, place].tolist()):
+                drift.extremes[spec.name] = extremes
+                self._touched[service] = None
+            return []
+        own = sums.of(place)
+        onset = estimate_onset(spec, own, usual)
+        extremes.drop_from(int(onset[0] // DAY))
+        metric, scorer = _METRICS[spec.name]
+        if spec.failures:
+            metric = self._main_failure(service)
+        standing = begin(
+            spec,
+            service=service,
+            metric=metric,
+            scorer=scorer,
+            finding=finding,
+            usual=usual,
+            onset=onset,
+            window=self._window_since(onset[0], now),
+            now=now,
+        )
+        drift.standing[spec.name] = standing
+        self._refresh(spec, standing, own, recent=finding, now=now)
+        self._touched[service] = None
+        return [standing.alert.copy()]
+
+    def _with_own_design(
+        self, service: str, place: int, sums: TrafficSums, seconds: int
+    ) -> TrafficSums:
+        """Return sums with the design effect of a window of a series, if that is larger."""
+        width = FINE if seconds <= KEPT_FINE else HOUR
+        first = sums.now // width * width - (seconds - width)
+        found = self._history().design_effects(service, width, first, sums.now)
+        design = sums.design.copy()
+        design[place] = max(design[place], found.get(self._specs[place].name, 1.0))
+        return sums._replace(design=design)
+
+    def _window_since(self, since: float, now: float) -> str:
+        """Return the shortest window that reaches back to a time, else the longest."""
+        names = sorted(self._windows.names, key=parse_window)
+        return next((name for name in names if parse_window(name) >= now - since), names[-1])
+
+    def _main_failure(self, service: str) -> str:
+        def share(metric: str) -> float:
+            for window in self._windows.names:
+                found = self._windows.estimate(
+                    service=service,
+                    segment="",
+                    metric=metric,
+                    scorer=BUILTIN_SCORER,
+                    window=window,
+                )
+                if found is not None:
+                    return found.value
+            return 0.0
+
+        return max(_FAILURES, key=share)
+
+    def _refresh(
+        self,
+        spec: SeriesSpec,
+        standing: Standing,
+        sums: BucketSums,
+        *,
+        recent: Deviation,
+        now: float,
+    ) -> None:
+        """Have the alert say what the number is since the onset, and how bad that is."""
+        alert = standing.alert
+        level = measure_since(spec, standing, sums, now) or recent
+        describe(spec, standing, level, now)
+        # what is bad now counts, and so does what has been bad all the time
+        worst = max(level, recent, key=lambda one: one.distance)
+        harm = estimate_harm(spec, worst.distance)
+        lower = estimate_harm(spec, worst.distance - 1.64 * worst.error)
+        if spec.name == "fast":
+            harm = lower = self._slow_share(alert, level, now)
+        alert.harm = harm
+        if judge_severity(harm, lower) == "critical":
+            alert.severity = "critical"
+        metric, scorer = alert.metric, alert.scorer
+        if metric == "latency":
+            scorer = "total"
+        traces = self._windows.worst(
+            service=alert.service,
+            metric=metric,
+            scorer=scorer,
+            window=alert.window,
+            limit=4 * MAX_WORST,
+        )
+        alert.name_worst(
+            trace.trace_id for trace in traces if trace.timestamp >= alert.since - FINE
+        )
+
+    def _slow_share(self, alert: Alert, level: Deviation, now: float) -> float:
+        """Return the share of requests that are far slower than all but one of twenty were.
+
+        It sets the alert to the p95 of the times, too.
+        """
+        since = alert.since // FINE * FINE
+        before = self._total_times(alert.service, DAY, (since // DAY - 1) * DAY)
+        for hours in range(1, 25):
+            if before is not None and before.n >= 50:
+                break
+            part = self._total_times(alert.service, HOUR, (since // HOUR - hours) * HOUR)
+            before = _merge(before, part)
+        after = None
+        at = max(since, now // FINE * FINE - 6 * HOUR)
+        while at < now:
+            after = _merge(after, self._total_times(alert.service, FINE, at))
+            at += FINE
+        if before is None or after is None:
+            return 0.0
+        for _, usual, _, _ in before.limits((0.95,)):
+            alert.baseline = usual
+            for _, value, lower, upper in after.limits((0.95,)):
+                alert.value, alert.lower, alert.upper = value, lower, upper
+            return max(0.0, _share_above(after, 1.5 * usual) - _share_above(before, 1.5 * usual))
+        return 0.0
+
+    def _total_times(self, service: str, width: int, start: float) -> LogHistogram | None:
+        """Return the total times of the requests of one bucket."""
+        return self._windows.bucket_latency(
+            service=service,
+            segment="",
+            stage="total",
+            width=width,
+            start=start,
+        )
+
+    def _follow(
+        self,
+        service: str,
+        drift: ServiceDrift,
+        *,
+        spec: SeriesSpec,
+        sums: BucketSums,
+        standing: Standing,
+        now: float,
+    ) -> list[Alert]:
+        """Follow a series that is away from its usual."""
+        alert = standing.alert
+        heard = self._clock.heard.get(service, -math.inf)
+        quiet = now - heard > _QUIET
+        recent = None if quiet else measure_recent(spec, standing, sums)
+        self._touched[service] = None
+        if quiet != alert.no_data:
+            alert.no_data = quiet
+        if recent is None:
+            standing.back_since = None
+            return []
+        if is_back(spec, standing, recent):
+            if standing.back_since is None:
+                standing.back_since = now
+            if now - standing.back_since >= BACK_SECONDS:
+                return [self._end(service, spec.name, "", now)]
+            return []
+        standing.back_since = None
+        severity = alert.severity
+        self._refresh(spec, standing, sums, recent=recent, now=now)
+        if now - (alert.fired_at or now) < BACK_SECONDS:
+            # the window that found it still held requests from before the onset
+            standing.told = max(standing.told, recent.distance)
+        worse = is_worse(standing, recent)
+        if worse:
+            standing.told = recent.distance
+        return [alert.copy()] if worse or severity != alert.severity else []
+
+    def _end(self, service: str, series: str, reason: str, now: float) -> Alert:
+        drift = self._services[service]
+        standing = drift.standing.pop(series)
+        alert = end(standing, reason, now)
+        drift.ended = [one for one in drift.ended if one.id != alert.id] + [alert]
+        drift.past.setdefault(series, []).append((alert.since, now))
+        self._forget_usual(service)  # what ended now is no usual
+        self._touched[service] = None
+        return alert.copy()
 
     def baselines(self) -> list[dict[str, Any]]:
-        """Return the baseline of each series."""
-        return self.monitor.baselines()
+        """Return the usual of each series of each service, or that it is not known yet."""
+        return [
+            self._baseline(service, drift, spec.name)
+            for service, drift in sorted(self._services.items())
+            for spec in self._specs
+        ]
+
+    def _baseline(self, service: str, drift: ServiceDrift, series: str) -> dict[str, Any]:
+        learned = self._learned.get(service)
+        usual = None if learned is None else learned.usual.get(series)
+        state = "learning" if usual is None else "watched"
+        return {
+            "service": service,
+            "question": series,
+            "usual": None if usual is None else usual.mean,
+            "requests": 0.0 if usual is None else usual.worth,
+            "days": 0.0 if usual is None else usual.days,
+            "since": drift.learned_from or None,
+            "state": "away" if series in drift.standing else state,
+        }
 
     def promote(
         self, service: str | None, at: float | None
     ) -> tuple[dict[str, Any], list[Alert]] | None:
-        """Make the present, event time `at`, the baseline of one service, or of all if None.
-
-        Returns:
-            By service how many series have the baseline at once, how many learn it, and its
-            version; and the alerts that ended. None if the service is not watched.
-        """
-        watched = self.monitor.services()
-        if service is not None and service not in watched:
+        """Learn the usual of a service, or of all, from event time `at` on."""
+        if service is not None and service not in self._services:
             return None
-        done: dict[str, Any] = {}
         moved: list[Alert] = []
-        for name in watched if service is None else [service]:
+        names = sorted(self._services) if service is None else [service]
+        for name in names:
             if at is None:
-                raise RuntimeError("a watched service has had a trace")
-            ready = self.monitor.promote(name, at)
-            rows = [row for row in self.monitor.baselines() if row["service"] == name]
-            done[name] = {
-                "promoted": ready,
-                "learning": len(rows) - ready,
-                "version": max((row["version"] for row in rows), default=0),
-            }
-        if done and at is not None:
-            self._changed = self._head_changed = True
-            moved = self._alerts.apply_alarms([], self.monitor.active(), self._windows, at)
-        return {"at": at, "services": done}, moved
+                raise RuntimeError("a watched service has had a request")
+            drift = self._services[name]
+            for series in list(drift.standing):
+                moved.append(self._end(name, series, "no longer compared with that usual", at))
+            drift.learned_from = at // HOUR * HOUR + HOUR
+            drift.extremes = {}
+            self._forget_usual(name)
+            self._touched[name] = None
+        return {"at": at, "services": {name: {} for name in names}}, moved
 
     def retain(self, services: Collection[str]) -> None:
         """Forget every other service."""
-        self.monitor.retain_services(services)
-        gone = {name for name in self._rows if _service_of(name) not in services}
-        self._rows -= gone
-        self._gone |= gone
-        self._head_changed = True
+        for name in [one for one in self._clock.heard if one not in services]:
+            del self._clock.heard[name]
+            self._clock.fresh.pop(name, None)
+            self._clock_changed = True
+        for name in [one for one in self._services if one not in services]:
+            del self._services[name]
+            self._forget_usual(name)
+            self._touched[name] = None
+
+    def _forget_usual(self, service: str) -> None:
+        """Have the usual of a service learned anew at the next look."""
+        self._columns.pop(service, None)
+        if self._learned.pop(service, None) is not None:
+            self._relearned[service] = None
 
     def alerts(self) -> Sequence[Alert]:
-        """Return the alerts of alarms that are held."""
-        return self._alerts.alerts()
-
-    @property
-    def refused_alerts(self) -> int:
-        """How many alarms found no room as alerts."""
-        return self._alerts.overflow
-
-    def samples(self) -> Iterable[GaugeSample]:
-        """Return how near each detector is to its alarm, and how many series were refused."""
-        # A judged score whose alert is `RagJudgeChanged` has its kind, by which Prometheus' rules
-        # tell the two apart.
-        judge_changes = self._alerts.judge_changes()
-        ratios: dict[tuple[tuple[str, str], ...], float] = {}
-        for service, metric, scorer, kind, ratio in self.monitor.ratios():
-            judge = (service, metric, scorer, kind) in judge_changes
-            labels = _labels(service, metric, scorer, "judge" if judge else kind)
-            ratios[labels] = max(ratio, ratios.get(labels, 0.0))
-        return [
-            *(("ragmeter_drift_statistic", labels, ratio) for labels, ratio in ratios.items()),
-            ("ragmeter_drift_series_refused", (), float(self.monitor.refused)),
-        ]
-
-    @classmethod
-    def reads(cls, row: str) -> bool:
-        """Return whether a row is of this version: baselines of another are learned anew."""
-        return row.startswith(_ROW)
+        """Return copies of the alerts: those of series that are away, and those lately over."""
+        found = []
+        for _, drift in sorted(self._services.items()):
+            standing = {one.alert.id: one.alert for one in drift.standing.values()}
+            ended = [alert for alert in drift.ended if alert.id not in standing]
+            found += [alert.copy() for alert in (*standing.values(), *ended)]
+        return found
 
     def changes(self) -> Mapping[str, DriftState | None]:
-        """Return what changed: open scores at every commit, detectors after they have read."""
-        rows: dict[str, DriftState | None] = {}
-        for service, slot, scores in self.monitor.drain_scores():
-            rows[_row_name(service, slot)] = OpenScores(scores)
-        if self._changed:
-            self._changed = False
-            for service, monitors in self.monitor.monitors().items():
-                rows[_row_name(service)] = ServiceDetectors(monitors)
-        self._rows |= rows.keys()
-        rows = {**dict.fromkeys(self._gone), **rows}
-        self._gone.clear()
-        if self._head_changed:
-            self._head_changed = False
-            rows[_HEAD_ROW] = DriftHead(
-                next=self._next,
-                heard=self._latest_trace,
-                probe_alerts=self._probe_alerts,
-                monitor=self.monitor.head(),
-                alerts=self._alerts.dump(),
-            )
+        """Return the rows that changed since the last call."""
+        touched, self._touched = self._touched, {}
+        rows: dict[str, DriftState | None] = {
+            f"{_SERVICE}{json.dumps(name)}": self._services.get(name) for name in touched
+        }
+        relearned, self._relearned = self._relearned, {}
+        for name in relearned:
+            rows[f"{_USUAL}{json.dumps(name)}"] = self._learned.get(name)
+        if self._clock_changed:
+            self._clock_changed = False
+            rows[_CLOCK] = self._clock
         return rows
 
     def restore(self, rows: Mapping[str, DriftState]) -> None:
-        """Load what was saved, unless nothing is to be watched any more."""
-        head = rows.get(_HEAD_ROW)
-        if not self.enabled or not isinstance(head, DriftHead):
-            return
-        self._rows = set(rows) - {_HEAD_ROW}
-        self._next = head.next
-        self._latest_trace = head.heard
-        self._probe_alerts = head.probe_alerts
-        self._alerts.load(head.alerts)
-        detectors = [row for row in rows.values() if isinstance(row, ServiceDetectors)]
-        scores = [row for row in rows.values() if isinstance(row, OpenScores)]
-        self.monitor.restore(
-            head.monitor,
-            [monitor for row in detectors for monitor in row.monitors],
-            [score for row in scores for score in row.scores],
-        )
+        """Load what was saved."""
+        for name, row in rows.items():
+            if isinstance(row, DriftClock):
+                self._clock = row
+            elif isinstance(row, LearnedUsual):
+                self._learned[json.loads(name.removeprefix(_USUAL))] = row
+            else:
+                self._services[json.loads(name.removeprefix(_SERVICE))] = row
 
 
-def _row_name(*key: str | int) -> str:
-    """Return the name of a row: the detectors of a service, or a slot of its open scores."""
-    return _ROW + json.dumps(key)
+def _believable(usual: Usual | None) -> Usual | None:
+    """Return the usual of failures, or the reference where the first day looks like an outage."""
+    if usual is not None and usual.days < 1 and usual.mean < _REFERENCE.mean - _ODD:
+        return _REFERENCE
+    return usual
 
 
-def _service_of(row: str) -> str:
-    service: str = json.loads(row.removeprefix(_ROW))[0]
-    return service
+def _merge(first: LogHistogram | None, second: LogHistogram | None) -> LogHistogram | None:
+    """Return the times of both, the first one changed."""
+    if first is None or second is None:
+        return second if first is None else first
+    first.merge(second)
+    return first
 
 
-def _labels(service: str, metric: str, scorer: str, kind: str) -> tuple[tuple[str, str], ...]:
-    pairs = (("service", service), ("metric", metric), ("scorer", scorer), ("kind", kind))
-    return tuple(pair for pair in pairs if pair[1])
+def _share_above(hist: LogHistogram, seconds: float) -> float:
+    return sum(hist.counts[cell_index(seconds) + 1 :]) / sum(hist.counts)
+
+
+def _sums_of(
+    specs: Sequence[SeriesSpec],
+    *,
+    fine: RequestSeries | None,
+    hours: RequestSeries | None,
+    design: Mapping[str, float],
+    now: float,
+) -> TrafficSums | None:
+    """Return the sums of the series that are watched, None without requests in the last day."""
+    if hours is None:
+        return None
+    places = [hours.names.index(spec.name) for spec in specs]
+    return TrafficSums(
+        now=now,
+        fine_starts=np.empty(0) if fine is None else fine.starts,
+        fine=np.empty((0, len(places), 5)) if fine is None else fine.sums[:, places],
+        hour_starts=hours.starts,
+        hours=hours.sums[:, places],
+        design=np.array([design.get(spec.name, 1.0) for spec in specs]),
+    )

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ragmeter.config.base import SettingsSection
 
+# Shares and cheap scores from 0 to 1; of `fast` and `cost` a share of the usual.
+DEFAULT_LEAST = {
+    "works": 0.02,
+    "fast": 0.25,
+    "answered": 0.03,
+    "grounded": 0.03,
+    "retrieved": 0.03,
+    "cited": 0.03,
+    "cost": 0.15,
+}
+
 
 class DriftDetectionSettings(SettingsSection):
-    """Detection of drift."""
+    """Detection of what moves away from its usual."""
 
-    enabled: bool = Field(True, description="watch every series for drift")
-    false_alarm_days: float = Field(
-        30,
-        gt=0,
-        description="days with one false alarm, over all services and their series together",
-    )
-    baseline_days: float = Field(
-        14,
-        ge=0.25,
-        le=28,
+    enabled: bool = Field(True, description="tell when a question moves away from its usual")
+    least_change: dict[str, float] = Field(
+        {},
         description=(
-            "days a baseline is learned from: of a day or more by hour of the day, of a week or "
-            "more by hour of the week"
+            "the least change of a question that matters, in shares of 1 (of `fast` and `cost` as "
+            "a share of the usual): "
+            + ", ".join(f"`{name}` {value:g}" for name, value in DEFAULT_LEAST.items())
+            + " unless they are given"
         ),
     )
+
+    @field_validator("least_change")
+    @classmethod
+    def _check(cls, least: dict[str, float]) -> dict[str, float]:
+        for name, value in least.items():
+            if name not in DEFAULT_LEAST:
+                raise ValueError(f"{name!r} is not watched: one of {', '.join(DEFAULT_LEAST)}")
+            if not 0 < value < 10:
+                raise ValueError(f"{name}: a number above 0 is needed, as 0.05")
+        return least
+
+    @property
+    def least(self) -> dict[str, float]:
+        """The least change of each question."""
+        return DEFAULT_LEAST | self.least_change
 
 
 class DriftPartSettings(SettingsSection):

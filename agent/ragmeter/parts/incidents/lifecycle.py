@@ -663,6 +663,10 @@ class IncidentBook:
         shift = max(0.0, shift_of(incident.better, level, usual)) * (share or 1.0)
         if incident.unit == "share":
             return shift
+        # of an index the detector knows by how much it is lower for an answer that is bad
+        told = [one.harm for one in incident.signals if one.harm is not None]
+        if told:
+            return max(told)
         return min(1.0, shift / usual) if usual > 0 else None
 
     def _frozen(self, row: IncidentRow, number: NumberKey, segment: str) -> Frozen | None:

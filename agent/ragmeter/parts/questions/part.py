@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, Self, TypeVar, cast
+
+import numpy as np
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
@@ -28,6 +31,7 @@ from ragmeter.parts.questions.answers import (
 from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
 from ragmeter.parts.questions.clusters import find_slot
 from ragmeter.parts.questions.files import FileQuestions
+from ragmeter.parts.questions.levels import worth_of
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.samples import (
     SampleName,
@@ -40,6 +44,8 @@ from ragmeter.parts.questions.segments import WINDOW, segment_levels
 from ragmeter.parts.questions.settings import QuestionsSettings
 from ragmeter.parts.questions.traffic import (
     PLACE,
+    TRACKED,
+    BucketRange,
     RequestBuckets,
     RequestValues,
     TrafficKey,
@@ -51,6 +57,8 @@ from ragmeter.parts.views import (
     FileAnswers,
     Level,
     QuestionAnswers,
+    RequestHistory,
+    RequestSeries,
     SegmentAnswer,
     Source,
     SourceChange,
@@ -80,12 +88,14 @@ _BY_SEGMENT = ("works", "answered", "grounded", "retrieved")
 
 _BUILTIN = {one.question: one for one in READERS.values() if one.source == "builtin"}
 
+_LEAST_TIME = 1e-3  # seconds; below it a time is as good as none
+
 _EMPTY = ("empty_answer", "builtin")
 _COST = ("cost_usd", "builtin")
 _ESTIMATE = ("cost_usd", ESTIMATE_SCORER)
 
 
-class QuestionsPart(Part[QuestionsState], QuestionAnswers):
+class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
     """The eight questions of all services.
 
     Args:
@@ -186,6 +196,9 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             values[PLACE["cost"]] = cost
         if before != (row.cost_given_at, row.cost_estimated_at):
             self._touched[trace.service] = None
+        total = trace.timings.get("total")
+        if total is not None and total >= 0:
+            values[PLACE["fast"]] = math.log(max(total, _LEAST_TIME))
         answered = values.get(PLACE["answered"])
         request = RequestValues(
             at=trace.timestamp,
@@ -284,7 +297,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
             row = self._rows.get(alert.service)
             if row is None:
                 continue
-            question = QUESTION_OF.get(alert.metric)
+            question = alert.question or QUESTION_OF.get(alert.metric)
             if alert.state == "firing" and question is not None:
                 since = at if alert.since is None else alert.since
                 row.incidents[alert.id] = (question, alert.severity, since)
@@ -409,6 +422,35 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers):
         if not answers:
             return ()
         return compare(answers, self._service(service), at, self._time)
+
+    def request_sums(
+        self, service: str, width: int, first: float, last: float
+    ) -> RequestSeries | None:
+        """Return the sums of requests by bucket, None where there is no request."""
+        traffic = self._traffic.get((service, ""))
+        if traffic is None:
+            return None
+        numbers, moments = traffic.moments(width, first, last)
+        if not numbers:
+            return None
+        starts = width * np.array(numbers, dtype=float)
+        return RequestSeries(TRACKED, starts, moments)
+
+    def design_effects(
+        self, service: str, width: int, first: float, last: float
+    ) -> Mapping[str, float]:
+        """Return the design effect of each share in some buckets."""
+        traffic = self._traffic.get((service, ""))
+        if traffic is None:
+            return {}
+        sums = traffic.sums(BucketRange(first, last, width))
+        found = {}
+        for question in TRACKED:
+            moments = sums.of(question)
+            worth = worth_of(sums, question, tenants=False)
+            if moments is not None and worth > 0:
+                found[question] = max(1.0, moments.kish / worth)
+        return found
 
     def samples(self) -> Iterable[GaugeSample]:
         """Return the gauges of every service."""

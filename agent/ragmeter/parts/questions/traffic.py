@@ -25,8 +25,9 @@ FINE, COARSE = 300, HOUR  # seconds of a bucket
 KEPT_FINE, KEPT_COARSE = 7 * HOUR, 14 * DAY  # seconds for which buckets are kept
 KEPT_SLOTS = 26 * HOUR  # seconds for which coarse buckets know their clusters: a day and the usual
 
-TRACKED = ("works", "answered", "grounded", "retrieved", "cited", "cost")
-"""The values that a request has: of questions, and of the last four shares a cheap score."""
+TRACKED = ("works", "answered", "grounded", "retrieved", "cited", "cost", "fast")
+"""The values that a request has: shares and cheap scores, the cost, and the logarithm of the total
+time in seconds."""
 
 PLACE: Mapping[str, int] = {name: place for place, name in enumerate(TRACKED)}
 
@@ -36,7 +37,7 @@ INDEXED = ("grounded", "retrieved", "cited")
 BINS = 10  # of a cheap score from 0 to 1
 EDGES = tuple(at / BINS for at in range(1, BINS))
 
-_SHARES = len(TRACKED) - 1  # all but the cost, which has no clusters
+_SHARES = TRACKED.index("cost")  # those before it, which have clusters
 _FIRST_INDEXED = TRACKED.index(INDEXED[0])
 
 # Shapes, see `RequestSums`.
@@ -144,6 +145,11 @@ class RequestSums:
     def moments(self) -> Numbers:
         """A view of the moments."""
         return np.frombuffer(self._moments).reshape(_MOMENTS)
+
+    @property
+    def raw_moments(self) -> array[float]:
+        """The moments in one row."""
+        return self._moments
 
     @property
     def bins(self) -> Numbers | None:
@@ -371,6 +377,18 @@ class RequestBuckets:
         start = float(key.number * key.width)
         self.first = start if self.first is None else min(self.first, start)
         self.version += 1
+
+    def moments(self, width: int, first: float, last: float) -> tuple[list[int], Numbers]:
+        """Return the numbers and moments of the buckets that begin in [first, last)."""
+        numbers, found = [], []
+        for number in BucketRange(first, last, width).numbers:
+            sums = self._buckets.get(TrafficKey(width, number))
+            if sums is not None:
+                numbers.append(number)
+                found.append(sums.raw_moments)
+        if not found:
+            return [], np.empty((0, *_MOMENTS))
+        return numbers, np.frombuffer(b"".join(found)).reshape(-1, *_MOMENTS)
 
     def all_keys(self) -> Iterable[TrafficKey]:
         """Return the names of all buckets."""
