@@ -79,8 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     left_open = (
         "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
     )
-    for item in items:
-        if "broker" in getattr(item, "fixturenames", ()):
+    if any("broker" in getattr(item, "fixturenames", ()) for item in items):
+        for item in items:
             item.add_marker(pytest.mark.filterwarnings(left_open))
 
 
