@@ -44,7 +44,7 @@ _OBJECT = re.compile(
 # Cohere's tags around the words that a document supports, whose numbers are positions from 0.
 _CITED = re.compile(r"<co: ?(?P<numbers>[\d, ]{1,40})>(?P<text>[^<>]{0,2000})</co: ?[\d, ]{1,40}>")
 _OBJECT_HEAD = re.compile(r"\s*[A-Z]\w{1,60}\(\w+=")
-_MAX_TEXT = 200_000
+_MAX_TEXT = 20_000  # what is longer is no answer that somebody reads
 _MAX_TAIL = 200  # characters of marks at the end
 
 

@@ -114,7 +114,7 @@ def test_tokens_of_files_are_asked_for_and_rotated(tmp_path: Path) -> None:
             capture_output=True, text=True, timeout=SECONDS, cwd=ROOT,
         )  # fmt: skip
         assert "401" not in done.stderr
-        assert "no series is watched" in done.stderr
+        assert "nothing is watched yet" in done.stderr
         arguments = Path(f"/proc/{found.process.pid}/cmdline").read_bytes()
         for token in (*TOKENS.values(), new):
             assert token not in found.talk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from ragmeter.alerts.alert import Alert
@@ -49,24 +50,39 @@ def test_half_of_the_answers_page_in_a_young_service(fault: str) -> None:
     assert delay <= (ERRORS if fault == "errors" else RATES)[10]
 
 
+def cells(*shape: range | tuple[int, ...]) -> list[Any]:
+    """Every fault in every such service; those of a few thousand requests in CI."""
+    return [
+        pytest.param(*cell, marks=pytest.mark.long if cell[-1] > 10 or 26 in cell else ())
+        for cell in itertools.product(FAULTS, *shape)
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "age", "rate"), list(itertools.product(FAULTS, (2, 26), (2, 10, 60)))
-)
+@pytest.mark.parametrize(("fault", "age", "rate"), cells((2, 26), (2, 10, 60)))
 def test_half_of_the_answers_page_in_time_in_every_cell(fault: str, age: int, rate: int) -> None:
     allowed = (ERRORS if fault == "errors" else RATES)[rate]
     seeds = range(31, 36) if rate < 60 else range(31, 33)  # 26 hours at 60 are 94,000 requests
     delays = [page_delay(fault, 0.5, age, rate, seed) for seed in seeds]
-    assert all(one is not None and one <= allowed + 1 for one in delays), delays
+    in_time = [one is not None and one <= allowed for one in delays]
+    # Two hours of two requests a minute are 240: their mean is known to .03 of a score that falls
+    # by .17, and ten independent failures take ten minutes or more.
+    least = 3 if (age, rate) == (2, 2) else len(in_time)
+    assert sum(in_time) >= least, delays
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "rate"), list(itertools.product(FAULTS, (2, 10))))
-def test_a_fifth_of_the_answers_is_told_in_time(fault: str, rate: int) -> None:
+@pytest.mark.parametrize(
+    ("fault", "rate"),
+    # a fifth hallucinated lowers a score with a spread of .3 by .07: 4.8 standard errors take eight
+    # hours at two a minute
+    [cell for cell in cells((2, 10)) if cell.values != ("hallucinated", 2)],
+)
+@pytest.mark.parametrize("seed", [41, *(pytest.param(n, marks=pytest.mark.long) for n in (42, 43))])
+def test_a_fifth_of_the_answers_is_told_in_time(fault: str, rate: int, seed: int) -> None:
     allowed = {2: 3.0, 10: 1.0}[rate]
-    for seed in range(41, 46):
-        told = play(26 + allowed, rate, lambda hour: (fault, 0.2 if hour >= 26 else 0), seed=seed)
-        assert first(told) is not None, seed
+    told = play(26 + allowed, rate, lambda hour: (fault, 0.2 if hour >= 26 else 0), seed=seed)
+    assert first(told) is not None
 
 
 def about(told: list[Told], question: str) -> list[Alert]:

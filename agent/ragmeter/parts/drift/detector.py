@@ -168,9 +168,9 @@ def usual_end(first: float, hour: float) -> float:
     """Return where the usual of a service ends, before what is compared with it.
 
     A day before the present once four days are known, and a quarter of the time that is known
-    before that: a fault of some hours is to be no part of what it is compared with.
+    before that, in whole hours: a fault of some hours is to be no part of what it is compared with.
     """
-    return hour - min(DAY, (hour - first) / 4) // HOUR * HOUR
+    return hour - round(min(DAY, (hour - first) / 4) / HOUR) * HOUR
 
 
 def hour_cells(starts: Numbers) -> NDArray[np.int64]:

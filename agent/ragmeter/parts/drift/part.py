@@ -66,7 +66,7 @@ _SILENCE = 7 * HOUR
 _QUIET = 900.0
 
 # Requests after which a look is taken at the next minute, and not only at the next five.
-_MANY = 10
+_MANY = 4
 
 _FAILURES = ("error", "timeout", "empty_answer")
 
