@@ -369,6 +369,8 @@ class IncidentBook:
             return False
         self._describe(row, signals, now)
         self._search(row, now)
+        if row.incident.question == "works":  # which failures they are is known by now
+            self._describe(row, signals, now)
         self._measure(row, now)
         incident = row.incident
         state = self._state(row, signals, now)
