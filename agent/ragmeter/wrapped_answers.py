@@ -10,8 +10,22 @@ from __future__ import annotations
 import ast
 import re
 
-_SIGNS = ("<|", "</s>", "<s>", "[/INST]", "Answer:", "[[ ## ", "```", "~~~", "Assistant:", "AI:",
-          "content=", "<co:", "<end_of_turn>", "<start_of_turn>")  # fmt: skip
+_SIGNS = (
+    "<|",
+    "</s>",
+    "<s>",
+    "[/INST]",
+    "Answer:",
+    "[[ ## ",
+    "```",
+    "~~~",
+    "Assistant:",
+    "AI:",
+    "content=",
+    "<co:",
+    "<end_of_turn>",
+    "<start_of_turn>",
+)
 _TOKEN = r"(?:<\|[a-z_0-9]{2,30}\|>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>)"
 _HEAD = re.compile(
     rf"\s*{_TOKEN}(?:\s*{_TOKEN})*\s*(?:(?:assistant|model)\b\s*(?:{_TOKEN}\s*)*)?", re.IGNORECASE

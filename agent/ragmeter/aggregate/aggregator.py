@@ -62,8 +62,7 @@ class Aggregator:
         rules: The alert rules to evaluate.
         expected: The (metric, scorer) pairs that each trace has a result for. Canaries have those
             of `ragmeter.metrics.canary.scores.expected_canary_pairs`.
-        share: Part of the installation's services that is expected here, for the allowance of
-            false drift alarms.
+        share: Part of the installation's services that is expected here.
         parts: The features of a service, see `ragmeter.parts.contract`.
         stored_scores: Returns the stored scores of a trace, of a bounded service and a trace id.
     """

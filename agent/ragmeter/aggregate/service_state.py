@@ -138,7 +138,7 @@ class ServiceState:
         parts: PartKinds = (),
         stored_scores: Callable[[str, str], Results] = lambda service, trace_id: (),
     ) -> None:
-        # no state knows the services of the others: each has an equal share of false alarms
+        # no state knows the services of the others: each expects an equal share
         self.aggregator = Aggregator(
             settings=settings,
             rules=rules,

@@ -110,7 +110,6 @@ class Deviation:
         score: The distance in standard errors, positive for the worse.
         distance: From the usual, in the unit of the values, positive for the worse.
         error: Its standard error.
-        window: The number of the window.
         seconds: Its length.
         value: The mean in it.
         usual: The usual level of the same hours.
@@ -121,7 +120,6 @@ class Deviation:
     score: float
     distance: float
     error: float
-    window: int
     seconds: int
     value: float
     usual: float
@@ -370,7 +368,9 @@ def usual_columns(specs: Sequence[SeriesSpec], usual: Mapping[str, Usual]) -> Us
     )
 
 
-_LENGTHS = (*(FINE * length for length in FINE_WINDOWS), *(HOUR * h for h in COARSE_WINDOWS))
+_LENGTHS = tuple(FINE * length for length in FINE_WINDOWS) + tuple(
+    HOUR * length for length in COARSE_WINDOWS
+)
 """Seconds of each window."""
 
 
@@ -391,7 +391,6 @@ class WindowScores(NamedTuple):
     def at(self, window: int, place: int) -> Deviation:
         """Return one of them."""
         return Deviation(
-            window=window,
             seconds=_LENGTHS[window],
             score=float(self.score[window, place]),
             distance=float(self.distance[window, place]),

@@ -180,6 +180,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
     ) -> None:
         self.enabled = settings.enabled
         self._specs = specs(settings)
+        self._reference = {spec.name: _REFERENCE for spec in self._specs if spec.failures}
         self._windows = windows
         self._history = history
         self._clock = DriftClock()
@@ -313,8 +314,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
 
     def _usual_columns(self, known: LearnedUsual) -> UsualColumns:
         """Return the usual of all series, for failures the reference until theirs is known."""
-        reference = {spec.name: _REFERENCE for spec in self._specs if spec.failures}
-        return usual_columns(self._specs, reference | known.usual)
+        return usual_columns(self._specs, self._reference | known.usual)
 
     def _learn(self, service: str, drift: ServiceDrift, hour: float) -> LearnedUsual:
         """Learn the usual of each series from the hours before `hour`, without what is none."""
@@ -362,7 +362,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
     ) -> list[Alert]:
         """Look for a series that leaves its usual."""
         spec = self._specs[place]
-        usual = known.usual.get(spec.name, _REFERENCE if spec.failures else None)
+        usual = known.usual.get(spec.name, self._reference.get(spec.name))
         if usual is None:
             return []
         day = int(now // DAY)
@@ -454,7 +454,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         harm = estimate_harm(spec, worst.distance)
         lower = estimate_harm(spec, worst.distance - 1.64 * worst.error)
         if spec.name == "fast":
-            harm = lower = self._slow_share(alert, level, now)
+            harm = lower = self._slow_share(alert, now)
         alert.harm = harm
         if judge_severity(harm, lower) == "critical":
             alert.severity = "critical"
@@ -472,7 +472,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
             trace.trace_id for trace in traces if trace.timestamp >= alert.since - FINE
         )
 
-    def _slow_share(self, alert: Alert, level: Deviation, now: float) -> float:
+    def _slow_share(self, alert: Alert, now: float) -> float:
         """Return the share of requests that are far slower than all but one of twenty were.
 
         It sets the alert to the p95 of the times, too.
@@ -524,8 +524,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         quiet = now - heard > _QUIET
         recent = None if quiet else measure_recent(spec, standing, sums)
         self._touched[service] = None
-        if quiet != alert.no_data:
-            alert.no_data = quiet
+        alert.no_data = quiet
         if recent is None:
             standing.back_since = None
             return []
@@ -650,9 +649,9 @@ class DriftPart(Part[DriftState], BaselineKeeper):
 
 
 def _believable(usual: Usual | None) -> Usual | None:
-    """Return the usual of failures, or the reference where the first day looks like an outage."""
+    """Return the usual of failures, None where the first day looks like an outage."""
     if usual is not None and usual.days < 1 and usual.mean < _REFERENCE.mean - _ODD:
-        return _REFERENCE
+        return None
     return usual
 
 

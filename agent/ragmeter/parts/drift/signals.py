@@ -131,21 +131,11 @@ def measure_since(
     since = max(standing.alert.since, now - _MOST_SINCE)
     if len(sums.fine_starts) and since >= sums.fine_starts[0]:
         chosen = sums.fine_starts >= since
-        return _distance(
-            spec,
-            standing,
-            starts=sums.fine_starts[chosen],
-            buckets=sums.fine[chosen],
-            design=sums.design,
-        )
-    chosen = sums.hour_starts + HOUR > since
-    return _distance(
-        spec,
-        standing,
-        starts=sums.hour_starts[chosen],
-        buckets=sums.hours[chosen],
-        design=sums.design,
-    )
+        starts, buckets = sums.fine_starts[chosen], sums.fine[chosen]
+    else:
+        chosen = sums.hour_starts + HOUR > since
+        starts, buckets = sums.hour_starts[chosen], sums.hours[chosen]
+    return _distance(spec, standing, starts=starts, buckets=buckets, design=sums.design)
 
 
 def measure_recent(spec: SeriesSpec, standing: Standing, sums: BucketSums) -> Deviation | None:
@@ -198,7 +188,6 @@ def _distance(
         score=distance / error if error else 0.0,
         distance=float(distance),
         error=error or 1e-9,
-        window=0,
         seconds=len(starts) * FINE,
         value=float(mean),
         usual=level,
