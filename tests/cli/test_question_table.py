@@ -85,16 +85,15 @@ def test_a_service_fits_into_a_terminal_of_100_columns_and_30_lines() -> None:
     assert len(text.splitlines()) <= 30
     for name in NAMES:
         assert f"\n {name} " in text
-    assert "and 7 more on the page" in text
+    assert "and 8 more on the page" in text
 
 
 def test_an_incident_says_what_is_wrong_since_when_and_with_which_change() -> None:
     text = lines(answers(), [opened(), refused(state="no traffic"), over()])
     assert "■ PAGE 20 % of requests fail\n" in text
     assert "       Errors 20 % (15 to 26), usual 0.4 %, since 00:14 UTC." in text
-    assert (
-        "       since 00:14 UTC (60 min); incident 0123456789abcdef; worst: 10× “How do I" in text
-    )
+    assert "       since 00:14 UTC (60 min); incident 0123456789abcdef\n" in text
+    assert "       worst: 10× “How do I" in text
     assert "▲ WARN prompt v13 refuses 37 % of questions (no traffic)" in text
     assert (
         "since 00:14 UTC (60 min); incident fedcba9876543210; prompt_version v13 at 00:14 UTC"

@@ -32,7 +32,7 @@ from ragmeter.parts.views import Answer, Incident
 
 WIDTH = 100  # columns of a terminal that nothing may need more than
 
-_INCIDENTS = 5  # that are shown, each on three lines: all of a service fit into thirty
+_INCIDENTS = 4  # that are shown, each on four lines: all of a service fit into thirty
 _TITLE = WIDTH - 12
 _NUMBER: dict[str, Any] = {"justify": "left", "no_wrap": True}
 
@@ -93,11 +93,12 @@ def _incident(incident: Incident, now: float | None) -> Iterator[Text]:
     parts = [describe_since(incident, now), f"incident {incident.id}"]
     if change := describe_change(incident):
         parts.append(change)
+    below = [incident.summary, "; ".join(parts)]
     if incident.worst_questions:
         text, count = incident.worst_questions[0]
         times = f" {count}×" if count > 1 else ""
-        parts.append(f"worst:{times} “{excerpt(text, 60)}”")
-    for text in (incident.summary, "; ".join(parts)):
+        below.append(f"worst:{times} “{excerpt(text, WIDTH - 24)}”")
+    for text in below:
         if text:
             yield Text(f"       {escape_control(excerpt(text, WIDTH - 8))}")
 
