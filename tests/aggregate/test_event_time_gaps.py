@@ -103,7 +103,9 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
     return story(moved), notified, story(held), saved, sorted(one.counters.items())
 
 
-@pytest.mark.parametrize("gap", [100, 1_300, 4_000, 30_000, 100_000])
+@pytest.mark.parametrize(
+    "gap", [100, 1_300, 4_000, 30_000, pytest.param(100_000, marks=pytest.mark.slow)]
+)
 def test_a_gap_gives_what_every_step_gives(gap: float) -> None:
     blocks = [traffic(START, 3, 900, 1), traffic(START + 450 + gap, 3, 60, 2)]
     jumped, stepped = run(blocks, stepping=False), run(blocks, stepping=True)
@@ -136,8 +138,9 @@ def test_a_month_costs_as_many_evaluations_as_there_are_edges(
     assert calls <= 2  # nothing is left that could change
 
 
-def test_a_restart_after_a_long_outage_continues_likewise() -> None:
-    blocks = [traffic(START, 3, 900, 1), traffic(START + 200_000, 3, 60, 2)]
+@pytest.mark.parametrize("gap", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_a_restart_after_an_outage_continues_likewise(gap: float) -> None:
+    blocks = [traffic(START, 3, 900, 1), traffic(START + gap, 3, 60, 2)]
     whole, first = aggregator(), aggregator()
     for trace in blocks[0]:
         whole.apply(trace)

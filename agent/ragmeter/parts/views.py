@@ -409,8 +409,8 @@ IncidentKind = Literal[
     "rule",
 ]
 """What is wrong for the user. `failures`: errors, timeouts and empty answers of several kinds at
-once. `cut_off`: answers that end at the limit of tokens. `budget`: an objective is being missed.
-`rule`: what a rule of the user says."""
+once. `cut_off`: answers that a limit of tokens or a content filter ended. `budget`: an objective is
+being missed. `rule`: what a rule of the user says."""
 
 IncidentSeverity = Literal["page", "warning"]
 

@@ -26,7 +26,16 @@ DATA = Path(__file__).parents[2] / "data"
 
 FAULTS = ("hallucinated", "refusals", "errors", "wrong passages")
 
-METRICS = ("error", "timeout", "empty_answer", "answered", "grounding", "relevance")
+METRICS = (
+    "error",
+    "timeout",
+    "empty_answer",
+    "answered",
+    "cut_answer",
+    "filtered_answer",
+    "grounding",
+    "relevance",
+)
 
 
 class Rated(NamedTuple):
@@ -107,6 +116,9 @@ def requests(
             values |= {"empty_answer": 0.0, "answered": float(not refused), "relevance": relevance}
             if not refused:
                 values["grounding"] = answer.grounding
+            cut = hurt and kind in ("cut_answer", "filtered_answer")
+            values |= {"cut_answer": 0.0, "filtered_answer": 0.0}
+            values |= {kind: 1.0} if cut else {}
         results = [
             Score(name, "builtin", ScoreState.SCORED, values[name])
             if name in values

@@ -106,6 +106,14 @@ def test_an_outage_is_told_once_and_is_over_when_it_is_over() -> None:
     assert 900 <= over.resolved_at - START - 6 * 3600 <= 2700, "15 minutes after it was back"
 
 
+@pytest.mark.parametrize("metric", ["cut_answer", "filtered_answer"])
+def test_answers_that_the_model_did_not_end_by_itself_are_told(metric: str) -> None:
+    told = about(play(5, 10, lambda hour: (metric, 0.3 if hour >= 4 else 0.0)), "complete")
+    assert [(alert.metric, alert.severity) for alert in told] == [(metric, "critical")]
+    assert abs(told[0].since - START - 4 * 3600) <= 600
+    assert told[0].value == pytest.approx(0.3, abs=0.15)
+
+
 def test_it_is_not_over_while_a_part_of_it_goes_on() -> None:
     """Of a total outage of retrieval or a prompt that refuses, an eighth stays."""
 
@@ -138,11 +146,11 @@ def test_a_level_that_moves_on_is_told_again() -> None:
     assert told[1].updated_at - START <= 12.3 * 3600
 
 
-@pytest.mark.parametrize("retries", [0, 2])
-def test_a_constant_rate_of_errors_pages_nobody(retries: int) -> None:
-    for share in (0.01, 0.03):
-        told = play(30, 6, lambda hour: ("errors", share), retries=retries)  # noqa: B023
-        assert not [one for one in about(told, "works") if one.severity == "critical"]
+@pytest.mark.parametrize("hours", [10, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("share", "retries"), [(0.01, 0), (0.03, 2)])
+def test_a_constant_rate_of_errors_pages_nobody(share: float, retries: int, hours: int) -> None:
+    told = play(hours, 6, lambda hour: ("errors", share), retries=retries)
+    assert not [one for one in about(told, "works") if one.severity == "critical"]
 
 
 def test_an_outage_from_the_first_request_on_is_told() -> None:

@@ -68,12 +68,17 @@ _QUIET = 900.0
 # Requests after which a look is taken at the next minute, and not only at the next five.
 _MANY = 4
 
-_FAILURES = ("error", "timeout", "empty_answer")
+# The metrics that a series of failures is made of; the alert is about the most frequent one.
+_FAILURES: Mapping[str, tuple[str, ...]] = {
+    "works": ("error", "timeout", "empty_answer"),
+    "uncut": ("cut_answer", "filtered_answer"),
+}
 
 _METRICS: Mapping[str, tuple[str, str]] = {
     "works": ("error", BUILTIN_SCORER),
     "fast": ("latency", ""),
     "answered": ("answered", BUILTIN_SCORER),
+    "uncut": ("cut_answer", BUILTIN_SCORER),
     "grounded": ("grounding", BUILTIN_SCORER),
     "retrieved": ("relevance", BUILTIN_SCORER),
     "cited": ("citation_precision", BUILTIN_SCORER),
@@ -151,6 +156,7 @@ def specs(settings: DriftDetectionSettings) -> tuple[SeriesSpec, ...]:
         SeriesSpec("works", -1, least["works"], failures=True),
         SeriesSpec("fast", 1, math.log(1 + least["fast"])),
         SeriesSpec("answered", -1, least["answered"]),
+        SeriesSpec("uncut", -1, least["uncut"], failures=True),
         SeriesSpec("grounded", -1, least["grounded"]),
         SeriesSpec("retrieved", -1, least["retrieved"]),
         SeriesSpec("cited", -1, least["cited"]),
@@ -180,7 +186,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
     ) -> None:
         self.enabled = settings.enabled
         self._specs = specs(settings)
-        self._reference = {spec.name: _REFERENCE for spec in self._specs if spec.failures}
+        self._reference = {"works": _REFERENCE}
         self._windows = windows
         self._history = history
         self._clock = DriftClock()
@@ -339,7 +345,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
                 own = largest  # their clusters are not known: those of the shares are
             sums = hours.sums[kept, hours.names.index(spec.name)]
             found = learn_usual(hours.starts[kept], sums, own)
-            if spec.failures:
+            if spec.name in self._reference:
                 found = _believable(found)
             if found is not None:
                 usual[spec.name] = found
@@ -387,7 +393,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         extremes.drop_from(int(onset[0] // DAY))
         metric, scorer = _METRICS[spec.name]
         if spec.failures:
-            metric = self._main_failure(service)
+            metric = self._main_failure(service, _FAILURES[spec.name])
         standing = begin(
             spec,
             service=service,
@@ -420,7 +426,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         names = sorted(self._windows.names, key=parse_window)
         return next((name for name in names if parse_window(name) >= now - since), names[-1])
 
-    def _main_failure(self, service: str) -> str:
+    def _main_failure(self, service: str, metrics: Sequence[str]) -> str:
         def share(metric: str) -> float:
             for window in self._windows.names:
                 found = self._windows.estimate(
@@ -434,7 +440,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
                     return found.value
             return 0.0
 
-        return max(_FAILURES, key=share)
+        return max(metrics, key=share)
 
     def _refresh(
         self,

@@ -11,6 +11,7 @@ DEFAULT_LEAST = {
     "works": 0.02,
     "fast": 0.25,
     "answered": 0.03,
+    "uncut": 0.03,
     "grounded": 0.03,
     "retrieved": 0.03,
     "cited": 0.03,
@@ -26,7 +27,7 @@ class DriftDetectionSettings(SettingsSection):
         {},
         description=(
             "the least change of a question that matters, in shares of 1 (of `fast` and `cost` as "
-            "a share of the usual): "
+            "a share of the usual; `uncut`: answers that no limit and no filter cut off): "
             + ", ".join(f"`{name}` {value:g}" for name, value in DEFAULT_LEAST.items())
             + " unless they are given"
         ),

@@ -35,6 +35,9 @@ PAGING_HARM = 0.10
 # between the passages of a question and those of another (tests/parts/drift/test_part.py).
 GAPS: Mapping[str, float] = {"grounded": 0.45, "retrieved": 0.50}
 
+QUESTIONS: Mapping[str, str] = {"uncut": "complete"}
+"""The question of a series that is not named after it."""
+
 # It is over when the number has been back for so long.
 BACK_SECONDS = 900.0
 _BACK_WORTH = 40.0  # independent requests that show that it is back
@@ -107,7 +110,7 @@ def begin(
         updated_at=now,
         statistic="drift",
         op=">=",
-        question=spec.name,
+        question=QUESTIONS.get(spec.name, spec.name),
         labels={"stage": "total", "quantile": "0.95"} if metric == "latency" else {},
         drift={
             "kind": "mean",
@@ -215,7 +218,7 @@ def estimate_harm(spec: SeriesSpec, distance: float) -> float | None:
     A share loses as many answers as it falls. The mean of a cheap score falls by its gap for each
     answer that is bad.
     """
-    if spec.name in ("works", "answered"):
+    if spec.name in ("works", "answered", "uncut"):
         return min(1.0, max(0.0, distance))
     gap = GAPS.get(spec.name)
     return None if gap is None else min(1.0, max(0.0, distance / gap))
@@ -260,7 +263,7 @@ def describe(spec: SeriesSpec, standing: Standing, finding: Deviation, now: floa
 
 def _shown(spec: SeriesSpec, value: float) -> float:
     """Return a value of a series in the unit of the metric that its alert is about."""
-    if spec.name == "works":
+    if spec.failures:
         return min(1.0, max(0.0, 1 - value))  # the share that fails
     if spec.name == "retrieved":
         return 3 * min(1.0, max(0.0, value))  # grades from 0 to 3

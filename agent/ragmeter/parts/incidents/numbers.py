@@ -78,6 +78,20 @@ NUMBERS: dict[str, NumberSpec] = {
         better="lower",
         least=0.01,
     ),
+    "cut_answer": NumberSpec(
+        kind="cut_off",
+        question="complete",
+        unit="share",
+        better="lower",
+        least=0.03,
+    ),
+    "filtered_answer": NumberSpec(
+        kind="cut_off",
+        question="complete",
+        unit="share",
+        better="lower",
+        least=0.03,
+    ),
     "latency": NumberSpec(
         kind="slow",
         question="fast",

@@ -38,7 +38,10 @@ _KINDS: dict[IncidentKind, tuple[str, str]] = {
     "incomplete": ("incomplete answers", "Compare the worst answers with their passages."),
     "cost": ("the cost of answers", "No need to get up: see tokens, model and price."),
     "retries": ("repeated requests", "No need to get up: look for retries in the client."),
-    "cut_off": ("answers that are cut off", "Raise the limit of tokens of an answer."),
+    "cut_off": (
+        "answers that are cut off",
+        "See the finish reasons: raise the limit of tokens, or mend the content filter.",
+    ),
     "budget": ("the use of the budget", "See which question misses its goal."),
     "no_traffic": ("missing requests", "See whether the service runs and its traces are sent."),
     "canaries": ("failing test questions", "Ask the failing test questions by hand."),

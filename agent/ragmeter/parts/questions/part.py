@@ -91,6 +91,7 @@ _BUILTIN = {one.question: one for one in READERS.values() if one.source == "buil
 _LEAST_TIME = 1e-3  # seconds; below it a time is as good as none
 
 _EMPTY = ("empty_answer", "builtin")
+_CUT = (("cut_answer", "builtin"), ("filtered_answer", "builtin"))
 _COST = ("cost_usd", "builtin")
 _ESTIMATE = ("cost_usd", ESTIMATE_SCORER)
 
@@ -173,6 +174,9 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
             reader = READERS.get(pair)
             if pair == _EMPTY:
                 works = works and not (score.state is ScoreState.SCORED and score.value == 1.0)
+            elif pair in _CUT:
+                if score.state is ScoreState.SCORED and score.value is not None:
+                    values[PLACE["uncut"]] = min(1 - score.value, values.get(PLACE["uncut"], 1.0))
             elif pair == _COST and score.value is not None:
                 given = score.value
             elif pair == _ESTIMATE and score.value is not None:

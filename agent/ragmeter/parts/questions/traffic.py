@@ -25,9 +25,9 @@ FINE, COARSE = 300, HOUR  # seconds of a bucket
 KEPT_FINE, KEPT_COARSE = 7 * HOUR, 14 * DAY  # seconds for which buckets are kept
 KEPT_SLOTS = 26 * HOUR  # seconds for which coarse buckets know their clusters: a day and the usual
 
-TRACKED = ("works", "answered", "grounded", "retrieved", "cited", "cost", "fast")
+TRACKED = ("works", "answered", "uncut", "grounded", "retrieved", "cited", "cost", "fast")
 """The values that a request has: shares and cheap scores, the cost, and the logarithm of the total
-time in seconds."""
+time in seconds. `uncut`: whether the model ended the answer by itself."""
 
 PLACE: Mapping[str, int] = {name: place for place, name in enumerate(TRACKED)}
 
