@@ -85,7 +85,7 @@ def test_a_service_fits_into_a_terminal_of_100_columns_and_30_lines() -> None:
     assert len(text.splitlines()) <= 30
     for name in NAMES:
         assert f"\n {name} " in text
-    assert "and 8 more on the page" in text
+    assert "and 9 more on the page" in text
 
 
 def test_an_incident_says_what_is_wrong_since_when_and_with_which_change() -> None:

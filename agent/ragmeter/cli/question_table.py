@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -32,8 +33,9 @@ from ragmeter.parts.views import Answer, Incident
 
 WIDTH = 100  # columns of a terminal that nothing may need more than
 
-_INCIDENTS = 4  # that are shown, each on four lines: all of a service fit into thirty
+_INCIDENTS = 3  # that are shown, each on five lines: all of a service fit into thirty
 _TITLE = WIDTH - 12
+_SUMMARY = 160  # characters: two lines
 _NUMBER: dict[str, Any] = {"justify": "left", "no_wrap": True}
 
 
@@ -100,7 +102,8 @@ def _incident(incident: Incident, now: float | None) -> Iterator[Text]:
         below.append(f"worst:{times} “{excerpt(text, WIDTH - 24)}”")
     for text in below:
         if text:
-            yield Text(f"       {escape_control(excerpt(text, WIDTH - 8))}")
+            for part in wrap(escape_control(excerpt(text, _SUMMARY)), WIDTH - 8):
+                yield Text(f"       {part}")
 
 
 def fleet_table(answers: Mapping[str, Sequence[Answer]], incidents: Sequence[Incident]) -> Table:

@@ -57,6 +57,12 @@ _LEAST_SCORED = 5  # requests in a window
 _SHRINK = 60.0  # requests that an hour of the day needs before its own level counts half
 
 
+# The log likelihood of a true onset is at most so much below the best one in 95 % of cases: the
+# maximum of the two-sided walk around it is beyond c with probability 1 - (1 - exp(-c))**2
+# (Siegmund, Confidence sets in change-point problems, International Statistical Review 56, 1988).
+_ONSET_DEPTH = 3.7
+
+
 class SeriesSpec(NamedTuple):
     """A series that is watched.
 
@@ -521,7 +527,7 @@ def estimate_onset(spec: SeriesSpec, sums: BucketSums, usual: Usual) -> tuple[fl
     """Return the most likely time at which a series left its usual, and the earliest and latest.
 
     It is the time since which the sum of distances explains most, by the likelihood of a shift of
-    the mean; the other two are the ends of those that are at most two units of log likelihood
+    the mean; the other two are the ends of those whose log likelihood is at most `_ONSET_DEPTH`
     worse. The fine buckets are searched, and the hours before them.
     """
     fine_from = sums.fine_starts[0] if len(sums.fine_starts) else np.inf
@@ -536,6 +542,6 @@ def estimate_onset(spec: SeriesSpec, sums: BucketSums, usual: Usual) -> tuple[fl
     gain = np.where(total > 0, total**2 / np.maximum(weight, 1e-9) / (2 * variance), 0.0)
     gain[buckets[:, N] == 0] = 0.0
     best = int(np.argmax(gain))
-    near = np.flatnonzero(gain >= gain[best] - 2.0)
+    near = np.flatnonzero(gain >= gain[best] - _ONSET_DEPTH)
     last = min(len(starts) - 1, int(near[-1]) + 1)
     return float(starts[best]), float(starts[near[0]]), float(starts[last])
