@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import subprocess
+import time
 from pathlib import Path
 
 from kafka import KafkaAdminClient
@@ -11,11 +14,29 @@ from kafka.admin import UserScramCredentialUpsertion
 from tests.real import require
 from tests.waiting import PATIENCE
 
-__all__ = ["PASSWORD", "USER", "add_user", "make_certificates", "security_properties"]
+__all__ = [
+    "PASSWORD",
+    "USER",
+    "add_user",
+    "make_certificates",
+    "make_token",
+    "security_properties",
+]
 
 USER, PASSWORD = "ragmeter", "correct-horse"
 
 JAAS = "org.apache.kafka.common.security"
+
+
+def make_token(seconds: float = 600.0) -> str:
+    """A token that the listeners take by OAUTHBEARER: of USER, without a signature."""
+    now = time.time()
+    parts: list[dict[str, object]] = [
+        {"alg": "none"},
+        {"sub": USER, "iat": now - 60, "exp": now + seconds},
+    ]
+    coded = (base64.urlsafe_b64encode(json.dumps(part).encode()) for part in parts)
+    return ".".join(part.decode().rstrip("=") for part in coded) + "."
 
 
 def make_certificates(folder: Path) -> None:
@@ -55,7 +76,10 @@ def security_properties(folder: Path) -> str:
     for listener in ("sasl", "sasl_ssl"):
         prefix = f"listener.name.{listener}."
         lines += [
-            f"{prefix}sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            f"{prefix}sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            # it accepts tokens without a signature: see `make_token`
+            f"{prefix}oauthbearer.sasl.jaas.config={JAAS}.oauthbearer.OAuthBearerLoginModule "
+            f'required unsecuredLoginStringClaim_sub="{USER}";',
             f"{prefix}plain.sasl.jaas.config={JAAS}.plain.PlainLoginModule required "
             f'user_{USER}="{PASSWORD}";',
         ]

@@ -9,6 +9,8 @@ from ragmeter.config.loader import ConfigError, dump_settings
 from ragmeter.config.settings import Settings
 
 WORDS = {"username": "u", "password": "secret-word"}
+OAUTH = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}
+TOKEN = {"token_file": "f"}
 
 
 def kafka(tree: dict[str, Any] | None = None, **environ: str) -> Settings:
@@ -39,6 +41,20 @@ def test_everything_can_come_from_the_environment() -> None:
     assert "secret-word" not in dump_settings(found) + repr(found)
 
 
+def test_the_client_of_a_token_endpoint_can_come_from_the_environment() -> None:
+    found = kafka(
+        RAGMETER_KAFKA__SECURITY__PROTOCOL="SASL_SSL",
+        RAGMETER_KAFKA__SECURITY__MECHANISM="OAUTHBEARER",
+        RAGMETER_KAFKA__SECURITY__OAUTH__TOKEN_URL="https://login.example/token",
+        RAGMETER_KAFKA__SECURITY__OAUTH__CLIENT_ID="c",
+        RAGMETER_KAFKA__SECURITY__OAUTH__CLIENT_SECRET="secret-word",
+        RAGMETER_KAFKA__SECURITY__OAUTH__EXTENSIONS='{"logicalCluster": "lkc-1"}',
+    )
+    oauth = found.kafka.security.oauth
+    assert oauth.extensions == {"logicalCluster": "lkc-1"}
+    assert "secret-word" not in dump_settings(found) + repr(found)
+
+
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
@@ -59,6 +75,26 @@ def test_everything_can_come_from_the_environment() -> None:
         ({"security": {**WORDS, "protocol": "SSL"}}, ["SSL has no username", "is SASL_SSL meant"]),
         ({"security": {"ca_file": "f"}}, ["PLAINTEXT has no ca_file", "is SSL or SASL_SSL meant"]),
         ({"security": {"protocol": "SSL", "key_file": "f"}}, ["key_file needs cert_file"]),
+        (
+            {"security": {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER", **WORDS}},
+            ["OAUTHBEARER needs oauth"],
+        ),
+        ({"security": {"protocol": "SASL_SSL", "oauth": TOKEN}}, ["is OAUTHBEARER meant"]),
+        ({"security": {"protocol": "SSL", "oauth": TOKEN}}, ["SSL has no oauth"]),
+        ({"security": OAUTH | {"oauth": {}}}, ["needs oauth.token_url or oauth.token_file"]),
+        ({"security": OAUTH | {"oauth": {"token_url": "login"}}}, ["kafka.security.oauth", "http"]),
+        (
+            {"security": OAUTH | {"oauth": {"token_url": "http://a", "client_id": "c"}}},
+            ["kafka.security.oauth", "client_secret or client_secret_file"],
+        ),
+        (
+            {"security": OAUTH | {"oauth": TOKEN | {"client_secret": "secret-word"}}},
+            ["client_secret is for token_url"],
+        ),
+        (
+            {"security": OAUTH | {"oauth": TOKEN | {"extensions": {"auth": "x"}}}},
+            ["kafka.security.oauth.extensions", "another one than auth"],
+        ),
         ({"security": {"password": 73_519}}, ["kafka.security.password", "what is given"]),
     ],
 )

@@ -67,6 +67,20 @@ PLANTED: dict[str, Any] = {
         "alertmanager_url": f"http://u:{MARK}@127.0.0.1:9",
     },
 }  # fmt: skip
+# Kafka's credentials exclude one another.
+PLANTED_TOKEN: dict[str, Any] = PLANTED | {
+    "kafka": {
+        "security": {
+            "protocol": "SASL_SSL",
+            "mechanism": "OAUTHBEARER",
+            "oauth": {
+                "token_url": DEAD,
+                "client_id": "c",
+                "client_secret": secret("oauth"),
+            },
+        }
+    }
+}
 
 
 def models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -89,7 +103,7 @@ def secret_settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iter
             yield from secret_settings(inner, f"{prefix}{name}.")
 
 
-def planted(tree: Any = PLANTED, prefix: str = "") -> Iterator[str]:
+def planted(tree: Any, prefix: str = "") -> Iterator[str]:
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from planted(value, f"{prefix}{key}.")
@@ -103,11 +117,12 @@ def planted(tree: Any = PLANTED, prefix: str = "") -> Iterator[str]:
 def test_a_secret_is_planted_in_every_setting_of_the_type() -> None:
     found = set(secret_settings())
     assert {"http.token", "resolvers.sources.headers", "judge.second.api_key"} <= found
-    assert found <= set(planted())
+    assert found <= {*planted(PLANTED), *planted(PLANTED_TOKEN)}
 
 
-def test_no_secret_is_in_a_dump_or_a_representation() -> None:
-    settings = load_settings(environ={}, overrides=PLANTED)
+@pytest.mark.parametrize("tree", [PLANTED, PLANTED_TOKEN], ids=["password", "token"])
+def test_no_secret_is_in_a_dump_or_a_representation(tree: dict[str, Any]) -> None:
+    settings = load_settings(environ={}, overrides=tree)
     shown = [dump_settings(settings), repr(settings), str(settings), f"{settings.http!r}"]
     shown += [repr(AccessPolicy(settings)), repr(vars(AccessPolicy(settings)).get("_tokens"))]
     # addresses hold theirs in plain, which `dump` takes out
@@ -120,7 +135,7 @@ def test_no_secret_is_in_a_dump_or_a_representation() -> None:
     "wrong", [[MARK], {"x": MARK}, [{"x": [MARK]}]], ids=["list", "map", "deep"]
 )
 def test_no_secret_is_in_a_mistake_about_it(key: str, wrong: object) -> None:
-    tree = copy.deepcopy(PLANTED)
+    tree = copy.deepcopy(PLANTED_TOKEN if ".oauth." in key else PLANTED)
     node: Any = tree
     *sections, leaf = key.split(".")
     for name in sections:

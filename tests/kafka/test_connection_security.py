@@ -23,7 +23,7 @@ from ragmeter.kafka.connection import (
     tls_context,
 )
 
-from tests.kafka_security import PASSWORD, USER
+from tests.kafka_security import PASSWORD, USER, make_token
 from tests.kafka_server import KafkaServer
 
 WORDS = {"username": USER, "password": PASSWORD}
@@ -59,6 +59,12 @@ REFUSED = [
 ]
 
 
+def tokens_of(path: Path, token: str) -> dict[str, Any]:
+    path.write_text(f"{token}\n")
+    oauth = {"token_file": str(path), "extensions": {"logicalCluster": "lkc-1"}}
+    return {"protocol": "SASL_PLAINTEXT", "mechanism": "OAUTHBEARER", "oauth": oauth}
+
+
 def kafka(broker: KafkaServer, listener: str, block: dict[str, Any]) -> KafkaSettings:
     files = {k: broker.folder / v for k, v in block.items() if k.endswith("_file")}
     return KafkaSettings.model_validate(
@@ -86,7 +92,24 @@ async def produce(options: dict[str, Any]) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize(("listener", "block"), CASES)
 def test_both_clients_are_let_in(broker: KafkaServer, listener: str, block: dict[str, Any]) -> None:
-    settings = kafka(broker, listener, block)
+    let_in(kafka(broker, listener, block))
+
+
+@pytest.mark.real
+def test_both_clients_are_let_in_by_a_token(broker: KafkaServer, tmp_path: Path) -> None:
+    let_in(kafka(broker, "sasl", tokens_of(tmp_path / "token", make_token())))
+    for token in (make_token(seconds=-300), "nonsense"):
+        settings = kafka(broker, "sasl", tokens_of(tmp_path / "token", token))
+        with pytest.raises(BrokersUnreachable, match=r"not accept the token|refuses the token"):
+            asyncio.run(probe_brokers(settings, SECONDS))
+    dead = {"token_url": "http://127.0.0.1:1/", "client_id": "c", "client_secret": "s"}
+    block = {"protocol": "SASL_PLAINTEXT", "mechanism": "OAUTHBEARER", "oauth": dead}
+    with pytest.raises(BrokersUnreachable, match=r"no token from http://127\.0\.0\.1:1/"):
+        asyncio.run(probe_brokers(kafka(broker, "sasl", block), SECONDS))
+    gc.collect()
+
+
+def let_in(settings: KafkaSettings) -> None:
     asyncio.run(probe_brokers(settings, SECONDS))
     with KafkaAdminClient(**client_options(settings)) as admin:
         assert len(admin.describe_cluster()["brokers"]) == 1

@@ -12,13 +12,14 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
+from pytest_httpserver import HTTPServer
 from ragmeter.cli.kafka import kafka_app
 from ragmeter.kafka.topics import state_topic
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import PARTITIONS, Place, page
-from tests.kafka_security import PASSWORD, USER
+from tests.kafka_security import PASSWORD, USER, make_token
 from tests.kafka_server import KafkaServer
 from tests.traces import trace_line
 from tests.waiting import PATIENCE, until
@@ -144,8 +145,8 @@ def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
         until(lambda: sound.traces() == 42)
 
 
-def test_workers_with_credentials(place: Place) -> None:
-    """One with a password, one with a certificate, in one group."""
+def test_workers_with_credentials(place: Place, httpserver: HTTPServer) -> None:
+    """One with a password, one with a certificate, one with a token, in one group."""
     folder = place.server.folder
     ca = {"ca_file": str(folder / "ca.pem")}
     certificate = {
@@ -153,24 +154,38 @@ def test_workers_with_credentials(place: Place) -> None:
         "key_file": str(folder / "client.key"),
     }
     word = {"username": USER, "password": PASSWORD}
-    pair = [
+    httpserver.expect_request("/token").respond_with_json(
+        {"access_token": make_token(), "expires_in": 600}
+    )
+    token = {
+        "mechanism": "OAUTHBEARER",
+        "oauth": {
+            "token_url": httpserver.url_for("/token"),
+            "client_id": USER,
+            "client_secret": PASSWORD,
+        },
+    }
+    group = [
         place.worker(
             name, bootstrap_servers=[address], security={"protocol": protocol, **ca, **block}
         )
         for name, protocol, address, block in (
             ("a", "SASL_SSL", place.server.sasl_ssl, word),
             ("b", "SSL", place.server.ssl, certificate),
+            ("c", "SASL_SSL", place.server.sasl_ssl, token),
         )
     ]
-    with workers(*pair):
-        until(lambda: all(worker.ready for worker in pair))
+    with workers(*group):
+        until(lambda: all(worker.ready for worker in group))
         place.produce([*lines(0, 20), b"{"])
-        until(lambda: sum(worker.traces() for worker in pair) == 20)
+        until(lambda: sum(worker.traces() for worker in group) == 20)
         received = 'ragmeter_traces_received_total{source="kafka"}'
-        assert all(worker.metrics().get(received) for worker in pair), "both read"
+        # of three members one has no partition
+        assert sum(bool(worker.metrics().get(received)) for worker in group) == place.partitions
         assert len(place.letters()) == 1
-        assert PASSWORD not in pair[0].log
-        assert [worker.stop() for worker in pair] == [0, 0]
+        assert not any(PASSWORD in worker.log for worker in group)
+        assert len(httpserver.log) == 1, "all clients of a worker share a token"
+        assert [worker.stop() for worker in group] == [0, 0, 0]
 
 
 def test_topics_may_be_made_after_the_worker_was_started(

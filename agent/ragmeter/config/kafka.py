@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from ragmeter.config.base import NameList, SettingsSection
+from ragmeter.config.base import NameList, SettingsSection, check_exclusive, check_http_url
 
 log = logging.getLogger(__name__)
 
@@ -81,18 +81,84 @@ class KafkaTopics(SettingsSection):
         return self
 
 
+class KafkaOAuth(SettingsSection):
+    """Where the token of OAUTHBEARER comes from: a token endpoint, or a file that others renew."""
+
+    token_url: str | None = Field(
+        None, description="token endpoint, asked by the client credentials grant"
+    )
+    client_id: str | None = Field(None, min_length=1, description="of the client at `token_url`")
+    client_secret: SecretStr | None = Field(
+        None, description="of the client at `token_url`; from the environment"
+    )
+    client_secret_file: Path | None = Field(None, description="file with the secret")
+    scope: str | None = Field(
+        None, min_length=1, description="scopes to ask `token_url` for, blanks apart"
+    )
+    token_file: Path | None = Field(
+        None,
+        description=(
+            "file with a token, read at every connection: of Kubernetes' projected service "
+            "accounts, or of a program that signs one"
+        ),
+    )
+    extensions: dict[str, str] = Field(
+        default_factory=dict,
+        description="SASL extensions, as `logicalCluster` and `identityPoolId` of Confluent Cloud",
+    )
+
+    @field_validator("token_url")
+    @classmethod
+    def _check_url(cls, value: str | None) -> str | None:
+        return None if value is None else check_http_url(value)
+
+    @field_validator("extensions")
+    @classmethod
+    def _check_extensions(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():  # RFC 7628
+            if not re.fullmatch("[A-Za-z]+", name) or name == "auth":
+                raise ValueError("letters are needed for a name, and another one than auth")
+            if not re.fullmatch(r"[\x20-\x7e\t\r\n]*", text):
+                raise ValueError("printable ASCII is needed")
+        return value
+
+    @property
+    def given(self) -> bool:
+        """Whether a token can come from anywhere."""
+        return self.token_url is not None or self.token_file is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> KafkaOAuth:
+        check_exclusive(self, "client_secret")
+        credentials = ("client_id", "client_secret", "client_secret_file", "scope")
+        words = [name for name in credentials if getattr(self, name) is not None]
+        if self.token_url is not None and self.token_file is not None:
+            raise ValueError("token_url or token_file, not both")
+        if self.token_url is None and words:
+            raise ValueError(f"{words[0]} is for token_url, which is not given")
+        if self.token_url is not None and (
+            self.client_id is None or (self.client_secret or self.client_secret_file) is None
+        ):
+            raise ValueError(
+                "token_url needs client_id, and either client_secret or client_secret_file"
+            )
+        return self
+
+
 class KafkaSecurity(SettingsSection):
     """Encryption and authentication towards the brokers."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="as the brokers' listener has it; only `..SSL` is encrypted"
     )
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "SCRAM-SHA-512", description="how the password is proved, for `SASL_..`"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
+        "SCRAM-SHA-512",
+        description="for `SASL_..`: how the password is proved, or `OAUTHBEARER` for a token",
     )
     username: str | None = Field(None, min_length=1, description="for `SASL_..`")
     password: SecretStr | None = Field(None, description="for `SASL_..`; from the environment")
     password_file: Path | None = Field(None, description="file with the password")
+    oauth: KafkaOAuth = KafkaOAuth()
     ca_file: Path | None = Field(
         None, description="PEM file of the authorities to trust, for `..SSL`; none: the system's"
     )
@@ -118,16 +184,27 @@ class KafkaSecurity(SettingsSection):
 
     @model_validator(mode="after")
     def _complete(self) -> KafkaSecurity:
-        credentials = ("username", "password", "password_file")
+        words = ("username", "password", "password_file")
         files = ("ca_file", "cert_file", "key_file")
-        if self.sasl:
-            if self.username is None or (self.password is None) == (self.password_file is None):
+        given = [name for name in words if getattr(self, name) is not None]
+        if self.oauth.given:
+            given.append("oauth")
+        if not self.sasl:
+            if given:
+                other = "SASL_SSL" if self.tls else "SASL_PLAINTEXT or SASL_SSL"
+                raise ValueError(f"protocol {self.protocol} has no {given[0]}; is {other} meant?")
+        elif self.mechanism == "OAUTHBEARER":
+            if given != ["oauth"]:
                 raise ValueError(
-                    f"protocol {self.protocol} needs username, and either password or password_file"
+                    "mechanism OAUTHBEARER needs oauth.token_url or oauth.token_file,"
+                    " and no username or password"
                 )
-        elif given := [name for name in credentials if getattr(self, name) is not None]:
-            other = "SASL_SSL" if self.tls else "SASL_PLAINTEXT or SASL_SSL"
-            raise ValueError(f"protocol {self.protocol} has no {given[0]}; is {other} meant?")
+        elif self.oauth.given:
+            raise ValueError(f"mechanism {self.mechanism} has no oauth; is OAUTHBEARER meant?")
+        elif self.username is None or (self.password is None) == (self.password_file is None):
+            raise ValueError(
+                f"protocol {self.protocol} needs username, and either password or password_file"
+            )
         if not self.tls and (given := [name for name in files if getattr(self, name) is not None]):
             other = "SASL_SSL" if self.sasl else "SSL or SASL_SSL"
             raise ValueError(f"protocol {self.protocol} has no {given[0]}; is {other} meant?")

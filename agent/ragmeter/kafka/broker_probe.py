@@ -37,6 +37,7 @@ async def probe_brokers(kafka: KafkaSettings, seconds: float = REACH_SECONDS) ->
     """
     options = aiokafka_options(kafka) | {"client_id": kafka.group}
     options["request_timeout_ms"] = int(seconds * 1000)
+    security = kafka.security
     reasons: list[str] = []
     try:
         async with asyncio.timeout(seconds):
@@ -46,6 +47,10 @@ async def probe_brokers(kafka: KafkaSettings, seconds: float = REACH_SECONDS) ->
                     answer = await _read_metadata(host.strip("[]"), int(port), options)
                 except _ProbeFailed as error:
                     reasons.append(str(error))
+                    continue
+                if security.oauth.given and not answer.brokers:
+                    # aiokafka takes the refusal of a token for a welcome
+                    reasons.append(f"{server}: it does not accept the token (kafka.security.oauth)")
                     continue
                 reason = "it names no broker"
                 for _, host, port, *_ in answer.brokers:  # some of a cluster may be down
@@ -61,7 +66,6 @@ async def probe_brokers(kafka: KafkaSettings, seconds: float = REACH_SECONDS) ->
                 )
     except TimeoutError:
         reasons.append(f"no answer within {seconds:g} s")
-    security = kafka.security
     protocol = f"{security.protocol}, {security.mechanism}" if security.sasl else security.protocol
     servers = ",".join(kafka.bootstrap_servers)
     raise BrokersUnreachable(
@@ -93,6 +97,17 @@ async def _read_metadata(host: str, port: int, options: dict[str, Any]) -> Any:
 def _explain(error: Exception, options: dict[str, Any]) -> str:
     from aiokafka.errors import KafkaConnectionError
 
+    if "sasl_oauth_token_provider" in options:
+        from ragmeter.kafka.oauth import TokenUnavailable
+
+        if isinstance(error, TokenUnavailable):
+            return str(error)
+        if isinstance(error, KafkaConnectionError):
+            # aiokafka does not read the reason, and the broker closes the connection
+            return (
+                "it hangs up; it does not accept the token (kafka.security.oauth),"
+                f" or {OTHER_PROTOCOL}"
+            )
     text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message} (kafka.security.ca_file)"
@@ -111,7 +126,9 @@ def _explain(error: Exception, options: dict[str, Any]) -> str:
     if isinstance(error, OSError):
         return error.strerror or text
     return {
-        _SASL_FAILED: "it refuses kafka.security.username with this password",
+        _SASL_FAILED: "it refuses the token of kafka.security.oauth"
+        if "sasl_oauth_token_provider" in options
+        else "it refuses kafka.security.username with this password",
         _SASL_UNKNOWN: f"it does not take {options.get('sasl_mechanism')}"
         " (kafka.security.mechanism)",
         _SASL_STATE: "it asks for no password: its kafka.security.protocol is one without SASL",

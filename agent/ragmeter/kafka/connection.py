@@ -1,7 +1,7 @@
 """Connections to the brokers: options of the clients, with TLS and credentials.
 
-kafka-python (the commands) and aiokafka (inside Faust) get the same TLS context and credentials
-from `kafka.security`, so that both accept the same brokers. Whatever reads a file of
+kafka-python (the commands) and aiokafka (inside Faust) get the same TLS context, credentials and
+tokens from `kafka.security`, so that both accept the same brokers. Whatever reads a file of
 `kafka.security` raises `KafkaSecurityError` if it cannot be used.
 """
 
@@ -69,26 +69,28 @@ def tls_context(security: KafkaSecurity) -> ssl.SSLContext:
 
 
 def aiokafka_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return protocol and credentials under the names that aiokafka and kafka-python share."""
-    security = kafka.security
-    options: dict[str, Any] = {"security_protocol": security.protocol}
-    if security.tls:
-        options["ssl_context"] = tls_context(security)
-    if security.sasl:
-        options["sasl_mechanism"] = security.mechanism
-        options["sasl_plain_username"] = security.username
-        options["sasl_plain_password"] = read_password(security)
+    """Return protocol and credentials of every aiokafka client."""
+    options = _shared_options(kafka.security)
+    if kafka.security.oauth.given:
+        from ragmeter.kafka.oauth import AiokafkaTokens
+
+        options["sasl_oauth_token_provider"] = AiokafkaTokens(kafka.security.oauth)
     return options
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the options of every kafka-python client."""
+    options = _shared_options(kafka.security)
+    if kafka.security.oauth.given:
+        from ragmeter.kafka.oauth import KafkaPythonTokens
+
+        options["sasl_oauth_token_provider"] = KafkaPythonTokens(kafka.security.oauth)
     return {
         "bootstrap_servers": list(kafka.bootstrap_servers),
         "client_id": kafka.group,
         # the default, 30 s, is long for someone who waits at a terminal
         "bootstrap_timeout_ms": int(REACH_SECONDS * 1000),
-        **aiokafka_options(kafka),
+        **options,
     }
 
 
@@ -99,6 +101,19 @@ def faust_options(kafka: KafkaSettings) -> dict[str, Any]:
         "broker_client_id": kafka.group,
         "broker_credentials": _faust_credentials(kafka.security),
     }
+
+
+def _shared_options(security: KafkaSecurity) -> dict[str, Any]:
+    """Return what aiokafka and kafka-python have under the same names."""
+    options: dict[str, Any] = {"security_protocol": security.protocol}
+    if security.tls:
+        options["ssl_context"] = tls_context(security)
+    if security.sasl:
+        options["sasl_mechanism"] = security.mechanism
+    if security.username is not None:
+        options["sasl_plain_username"] = security.username
+        options["sasl_plain_password"] = read_password(security)
+    return options
 
 
 def _file_error(name: str, file: object, error: Exception) -> KafkaSecurityError:
@@ -112,9 +127,13 @@ def _file_error(name: str, file: object, error: Exception) -> KafkaSecurityError
 
 
 def _faust_credentials(security: KafkaSecurity) -> Credentials | None:
-    from faust.auth import SASLCredentials, SSLCredentials
+    from faust.auth import OAuthCredentials, SASLCredentials, SSLCredentials
 
     context = tls_context(security) if security.tls else None
+    if security.oauth.given:
+        from ragmeter.kafka.oauth import AiokafkaTokens
+
+        return OAuthCredentials(oauth_cb=AiokafkaTokens(security.oauth), ssl_context=context)
     if security.sasl:
         return SASLCredentials(
             username=security.username,

@@ -19,6 +19,7 @@
 {{- $tls := $secrets.kafkaTls -}}
 {{- $files = concat $files (list
   (list "kafka.security" "password_file" "kafka-password" $secrets.kafkaPassword)
+  (list "kafka.security.oauth" "client_secret_file" "kafka-client-secret" $secrets.kafkaClientSecret)
   (list "kafka.security" "ca_file" "kafka-ca.crt" (dict "existingSecret" $tls.existingSecret "key" $tls.caKey))
   (list "kafka.security" "cert_file" "kafka-client.crt" (dict "existingSecret" $tls.existingSecret "key" $tls.certKey))
   (list "kafka.security" "key_file" "kafka-client.key" (dict "existingSecret" $tls.existingSecret "key" $tls.keyKey)))
