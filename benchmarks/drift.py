@@ -24,11 +24,11 @@ from ragmeter.parts.drift.settings import DriftDetectionSettings
 from ragmeter.parts.views import RequestHistory, RequestSeries
 from ragmeter.windows.windows import Windows
 
-__all__ = ["FAULTS", "Traffic", "make_traffic", "play"]
+__all__ = ["BEGIN", "FAULTS", "SERIES", "NoWindows", "Traffic", "make_traffic", "play"]
 
 Numbers = NDArray[np.float64]
 
-_SERIES = tuple(spec.name for spec in specs(DriftDetectionSettings()))
+SERIES = tuple(spec.name for spec in specs(DriftDetectionSettings()))
 
 BEGIN = 20_000 * DAY
 PER_DAY = DAY // FINE
@@ -147,9 +147,9 @@ class History(RequestHistory):
         starts = BEGIN + width * numbers[filled].astype(float)
         if not len(starts):
             return None
-        sums = np.zeros((len(starts), len(_SERIES), 5))
-        sums[:, _SERIES.index("grounded")] = rows[filled]
-        return RequestSeries(_SERIES, starts, sums)
+        sums = np.zeros((len(starts), len(SERIES), 5))
+        sums[:, SERIES.index("grounded")] = rows[filled]
+        return RequestSeries(SERIES, starts, sums)
 
     def design_effects(
         self, service: str, width: int, first: float, last: float
@@ -167,7 +167,7 @@ class History(RequestHistory):
         return {"grounded": max(1.0, float(between))}
 
 
-class _NoWindows(Windows):
+class NoWindows(Windows):
     """Windows that hold no trace, as there is none."""
 
     def advance(self, now: float) -> None:
@@ -189,7 +189,7 @@ class Told(NamedTuple):
 def play(traffic: Traffic) -> list[Told]:
     """Return what the part tells of a stream."""
     history = History(traffic)
-    part = DriftPart(DriftDetectionSettings(), _NoWindows(), lambda: history)
+    part = DriftPart(DriftDetectionSettings(), NoWindows(), lambda: history)
     found = []
     for number in range(len(traffic.sums)):
         if not traffic.sums[number, 0]:

@@ -153,10 +153,25 @@ def test_a_constant_rate_of_errors_pages_nobody(share: float, retries: int, hour
     assert not [one for one in about(told, "works") if one.severity == "critical"]
 
 
-def test_an_outage_from_the_first_request_on_is_told() -> None:
-    told = about(play(1.5, 10, lambda hour: ("errors", 0.5)), "works")
+@pytest.mark.parametrize(("fault", "question"), [("errors", "works"), ("refusals", "answered")])
+def test_a_fault_from_the_first_request_on_is_told(fault: str, question: str) -> None:
+    told = about(play(1.5, 10, lambda hour: (fault, 0.6)), question)
     assert told
     assert told[-1].severity == "critical"
+    assert told[0].updated_at - START <= 1800
+
+
+@pytest.mark.parametrize("fault", ["hallucinated", "refusals"])
+def test_a_fault_of_the_first_hours_is_no_usual(fault: str) -> None:
+    """The same fault is told when it comes again."""
+
+    def story(hour: float) -> tuple[str, float]:
+        return fault, 0.6 if hour < 2 or hour >= 6 else 0.0
+
+    told = about(play(6.5, 10, story), {"hallucinated": "grounded"}.get(fault, "answered"))
+    again = [alert for alert in told if alert.since >= START + 5 * 3600]
+    assert [alert.state for alert in again][:1] == ["firing"]
+    assert again[-1].severity == "critical"
 
 
 def test_a_restart_changes_nothing() -> None:

@@ -245,6 +245,36 @@ def learn_usual(starts: Numbers, sums: Numbers, design: float) -> Usual | None:
     )
 
 
+def count_odd_hours(spec: SeriesSpec, sums: Numbers, design: float) -> int:
+    """Return how many of the first hours are surely worse than all later ones.
+
+    A service may begin with a fault, which is to be no part of its usual.
+
+    Args:
+        spec: The series.
+        sums: Shape (hours, 5).
+        design: The design effect.
+    """
+    before = np.cumsum(sums, axis=0)[:-1]
+    after = sums.sum(axis=0) - before
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_before, squared_before = _mean_and_error(before, design)
+        mean_after, squared_after = _mean_and_error(after, design)
+        distance = spec.worse * (mean_before - mean_after)
+        score = distance / np.sqrt(squared_before + squared_after)
+    least = np.maximum(spec.least, spec.relative * np.abs(mean_after))
+    odd = (score >= LIMIT) & (distance >= YOUNG_TIMES * least)
+    return int(np.argmax(np.where(odd, score, 0.0))) + 1 if odd.any() else 0
+
+
+def _mean_and_error(sums: Numbers, design: float) -> tuple[Numbers, Numbers]:
+    """Return means and their squared standard errors; NaN where there is too little."""
+    worth = sums[:, WEIGHT] ** 2 / sums[:, WEIGHT_SQUARES] / design
+    mean = np.where(worth >= LEAST_WORTH, sums[:, SUM] / sums[:, WEIGHT], math.nan)
+    variance = np.maximum(0.0, sums[:, SQUARES] / sums[:, WEIGHT] - mean**2) + 0.5 / worth
+    return mean, variance / worth
+
+
 def _excess(rest: Numbers, chance: NDArray[Any], worth: NDArray[np.float64]) -> float:
     """Return the variance of residual means beyond what chance gives, by the method of moments."""
     enough = worth >= 5
