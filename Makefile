@@ -123,6 +123,7 @@ figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.acceptance --set heldout --process 36 --write docs/statistics.md
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.drift
+	$(BIN)/python -m benchmarks.drift_errors
 	$(BIN)/python -m benchmarks.segments
 
 clean:  ## remove what setup and runs have made
