@@ -1,4 +1,4 @@
-"""A day of sixteen services and fifteen incidents, on event time, and what people are told of them.
+"""A day of seventeen services and their faults, on event time, and what people are told of them.
 
 `python -m tests.parts.incidents.scripted_day` prints the page docs/incidents.md.
 """
@@ -42,6 +42,7 @@ class Request:
     status: Status = "ok"
     empty: bool = False
     refused: bool = False
+    cut: bool = False
     grounding: float = 0.0
     relevance: float = 0.0
     citations: float = 0.0
@@ -169,6 +170,11 @@ def hallucinate(request: Request) -> None:
         request.grounding = request.rng.betavariate(3, 9)
 
 
+def cut_off(request: Request) -> None:
+    request.cut = request.rng.random() < 0.4
+    request.tags["prompt_version"] = "v14"
+
+
 def cite_badly(request: Request) -> None:
     request.citations *= 0.55
 
@@ -189,6 +195,7 @@ SERVICES: dict[str, list[Stage]] = {
     "game-bot": [Stage(18.0, 22.0, fail(0.03)), Stage(20.0, 21.0, fail(0.25))],
     "mail-bot": [Stage(19.0, 20.5, slow_model)],
     "tax-bot": [Stage(20.0, 22.0, dearer_model)],
+    "chat-bot": [Stage(20.5, 22.0, cut_off)],
     "calm-bot": [],
 }
 """The faults of each service, by the hour of the day."""
@@ -369,6 +376,17 @@ EXPECTED: list[Expected] = [
         change="model=gpt-5-large",
         over=40,
     ),
+    Expected(
+        "chat-bot",
+        "a prompt whose answers hit the limit of tokens",
+        ("cut_off",),
+        "page",
+        20.5,
+        22.0,
+        "of answers are cut off",
+        15,
+        change="prompt_version=v14",
+    ),
 ]
 
 
@@ -386,6 +404,8 @@ def _scored(service: str, number: int, at: float, request: Request) -> ScoredTra
         _score("timeout", float(request.status == "timeout")),
         _score("empty_answer", float(request.empty) if ok else None),
         _score("answered", float(not request.refused) if answered else None),
+        _score("cut_answer", float(request.cut) if answered else None),
+        _score("filtered_answer", 0.0 if answered else None),
         _score("grounding", request.grounding if says else None),
         _score("relevance", request.relevance if ok else None),
         _score("citation_precision", request.citations if says else None),
@@ -525,10 +545,10 @@ def false_ones(messages: list[Message]) -> list[Message]:
 
 HEAD = """# A scripted day of incidents
 
-Sixteen services with twelve requests a minute each; `python -m tests.parts.incidents.scripted_day`
-plays the day through the aggregator and writes this page, and a slow test holds what each incident
-must say. Minutes are from the onset; those to the all-clear from the end of the fault, of which the
-number must be back for fifteen.
+Seventeen services have twelve requests a minute each.
+`python -m tests.parts.incidents.scripted_day` plays the day through the aggregator and writes this
+page, and a slow test holds what each incident must say. Minutes are from the onset; those to the
+all-clear from the end of the fault, of which the number must be back for fifteen.
 
 | service | what happens | from | to told | to page | title | change, where | to all-clear |
 | --- | --- | --- | --- | --- | --- | --- | --- |
