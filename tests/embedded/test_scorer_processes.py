@@ -95,7 +95,7 @@ def agent(
     settings = load_settings(environ={}, overrides=whole)
     rules = load_configured_rules(settings)
     fakes: dict[Tier, TierScorer] = {"judge": judge, "model": NoModel(judge)} if judge else {}
-    tiers = SlowTiers(fakes, replays={"model": ReplayBudget(0.2)})
+    tiers = SlowTiers(fakes, replays={"model": ReplayBudget(0.2, lambda: 1500.0)})
     made = EmbeddedAgent(settings, rules, live=live, tiers=lambda saved: tiers, parts=PARTS)
     if waiting:  # so that every run has the same commits
         made.accept(waiting, "test", live=live)

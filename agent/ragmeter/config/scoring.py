@@ -131,8 +131,8 @@ class ModelSettings(SettingsSection):
         ge=0,
         le=1,
         description=(
-            "share of one core that the model may take, by its measured CPU time; in a replay of "
-            "event time, and at most what an hour's level needs; 0: no model"
+            "share of one core that the model may take, by its measured CPU time; in a replay "
+            "of the CPU time of the whole agent; 0: no model"
         ),
     )
 

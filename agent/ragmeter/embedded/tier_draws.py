@@ -146,8 +146,6 @@ class TierDraws(TierSampling):
                 services[row.tier][row.service] += row.number
             results.update(dict.fromkeys(row.pairs, row.number))
         self._pending = pending  # in one step: other threads read it
-        for tier, replay in self.tiers.replays.items():
-            replay.load(meta.get("replays", {}).get(tier, {}))
         for tier, controller in self.tiers.controllers.items():
             saved = meta.get("budgets", {}).get(tier)
             try:
@@ -201,13 +199,14 @@ class TierDraws(TierSampling):
             count_canary(self.tiers.spending.add, cost)
         if self.live:  # a replay costs live traffic nothing
             self.settle(tier, service, cost, canary=canary)
+        elif tier in self.tiers.replays:
+            self.tiers.replays[tier].settle(cost)
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` and the tiers need after a restart, JSON-able."""
         controllers = self.tiers.controllers
         budgets = {tier: controller.dump() for tier, controller in controllers.items()}
-        replays = {tier: replay.dump() for tier, replay in self.tiers.replays.items()}
-        return {**self.tiers.state(), "budgets": budgets, "replays": replays}
+        return {**self.tiers.state(), "budgets": budgets}
 
     def committed(self, draws: Sequence[TierDraw], finished: Sequence[FinishedDraw]) -> None:
         """Take note that `draws` are in the table now and `finished` were removed from it."""

@@ -8,13 +8,14 @@ estimate. A ratio is at least 1 and at most 5: from 10 on it costs more width th
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from ragmeter.config.scoring import SamplingRates, SamplingSettings
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.core.tiers import Tier
+from ragmeter.core.tiers import ScoringCost, Tier
 from ragmeter.sampling.budget_controller import MAX_SERVICES, REST_SERVICES, BudgetController
 from ragmeter.sampling.control import VERSION_TAGS, SamplingControl
 from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
@@ -49,64 +50,68 @@ def overload_scale(filled: float) -> float:
     return 2.0 ** -min(max(steps, 0), _MOST_STEPS)
 
 
-# Draws of a service in an hour of event time. Some two thirds are answers that the model can score,
-# and 45 scores of equal weight tell a share of .85 to within 10 points.
-_HOUR_DRAWS = 75.0
+# Part of its share that a replay plans for: committing what the model returns costs the agent too.
+_PLANNED = 0.75
 
-# Those left when the scale begins to fall: until then a replay is drawn at its rate.
-_FULL_DRAWS = 50.0
+# CPU seconds of a draw until one is done: the first one opens the model.
+_FIRST_SECONDS = 0.9
 
-# All services together begin with at most as many: an hour's of eight services.
-_FIRST_DRAWS = 8 * _HOUR_DRAWS
+# Draws at the full rate that a service is thought to want at least: of its first traces, else, all
+# would be drawn while there is income from the start of the process.
+_LEAST_WANTED = 25.0
 
-# Nominal CPU seconds of a draw, for the least of a core that a replay's draws stay within. By a
-# clock each machine, and each run, would draw others.
-_DRAW_SECONDS = 0.2
+# Draws of debt that halve the scale, and of savings that double it.
+_SLACK = 2.0
+
+_LEAST_STEPS = -24  # of half a power of two: no scale is zero
 
 
 class ReplayBudget:
-    """Scales what a replay draws for a model to what an hour's level needs.
+    """Keeps the CPU time that a model takes in a replay within its share of the process's.
 
-    A replay goes as fast as it can, so no clock on the wall bounds it: an hour of event time brings
-    each service its draws. The scale is the fourth power of what is left, so it settles where a
-    service draws what comes in, whatever its traffic.
+    A replay goes as fast as it can, so no clock on the wall bounds it. Of each CPU second of the
+    process, the model may take its share, and it pays what it is measured to take, so nothing is
+    free. Services share that equally. The scale follows from totals (income, cost of a draw,
+    traces), and debts and savings correct it, so it becomes constant where both are equal.
+
+    `settle` may be called from any thread, everything else belongs to the thread that draws.
 
     Args:
-        share: Share of a core, in event time, that all services may take together.
+        share: Share of the CPU time of the process that the model may take.
+        cpu: CPU seconds of the process.
     """
 
-    def __init__(self, share: float) -> None:
-        self._most = share * 3600 / _DRAW_SECONDS
-        self._left: dict[str, float] = {}  # draws by service
-        self._times: dict[str, float] = {}  # latest event time by service
-        self._offered = ""
+    def __init__(self, share: float, cpu: Callable[[], float]) -> None:
+        self._share = _PLANNED * share
+        self._cpu = cpu
+        self._wanted: dict[str, float] = {}  # draws at the full rate by service
+        self._drawn = 0
+        self._settled: deque[float] = deque()  # CPU seconds of draws that are done, to be taken in
+        self._done = 0
+        self._spent = 0.0
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
-        """Take in the next trace, of event time `now`; return the scale for its draw."""
-        known = service in self._left or len(self._left) < MAX_SERVICES
-        self._offered = name = service if known else REST_SERVICES
-        if name not in self._left:
-            self._left[name] = min(_HOUR_DRAWS, _FIRST_DRAWS / (1 + len(self._left)))
-            self._times[name] = now
-        hours = max(0.0, now - self._times[name]) / 3600
-        income = min(_HOUR_DRAWS, self._most / len(self._left)) * hours
-        left = self._left[name] = min(_HOUR_DRAWS, self._left[name] + income)
-        self._times[name] = max(now, self._times[name])
-        fill = min(1.0, max(0.1, left / _FULL_DRAWS))  # 0.1 gives less than RATE_FLOOR
-        return math.exp2(math.floor(8 * math.log2(fill)) / 2)  # few: windows group by probability
+        """Take in the next trace; return the scale for its draw, which `rate` is multiplied by."""
+        known = service in self._wanted or len(self._wanted) < MAX_SERVICES
+        name = service if known else REST_SERVICES
+        wanted = self._wanted[name] = self._wanted.get(name, 0.0) + min(rate, 1.0)
+        while self._settled:
+            self._spent += self._settled.popleft()
+            self._done += 1
+        cost = (_FIRST_SECONDS + self._spent) / (1 + self._done)
+        income = self._share * self._cpu() / cost
+        left = income - self._spent / cost - max(0, self._drawn - self._done)
+        even = income / len(self._wanted) / max(_LEAST_WANTED, wanted)
+        steps = math.floor(2 * (math.log2(even) + left / _SLACK))
+        return math.exp2(max(_LEAST_STEPS, min(0, steps)) / 2)  # few: windows group by probability
 
     def reserve(self, service: str, now: float) -> None:
         """Take in that the trace offered last was drawn."""
-        self._left[self._offered] -= 1
+        self._drawn += 1
 
-    def dump(self) -> dict[str, tuple[float, float]]:
-        """Return the state for JSON: what is left and the latest event time by service."""
-        return {name: (left, self._times[name]) for name, left in self._left.items()}
-
-    def load(self, state: Mapping[str, Sequence[float]]) -> None:
-        """Restore what `dump` returned."""
-        self._left = {name: left for name, (left, _) in state.items()}
-        self._times = {name: latest for name, (_, latest) in state.items()}
+    def settle(self, cost: ScoringCost) -> None:
+        """Take in what a drawn trace has cost once it is done."""
+        self._settled.append(cost.seconds)
 
 
 class SampledTrace(Protocol):
@@ -270,9 +275,8 @@ class Sampler:
 
     A tier with a controller is drawn, while `paced`, at its configured rate times the scale of the
     controller, other tiers at their configured rate. Such draws depend on those before: draw each
-    trace once, in order of arrival, and store the result. Replays are not `paced`, so that their
-    draws depend on the traces alone and not on when they are read: a tier with a replay budget is
-    scaled by that, unless its rate is 1.
+    trace once, in order of arrival, and store the result. Replays are not `paced`: a tier with a
+    replay budget is scaled by that, unless its rate is 1.
 
     Args:
         settings: Rates by tier and service.
@@ -345,7 +349,7 @@ class Sampler:
             scale = controller.offer(service, now, rate)
             if not scale:
                 return SamplingDraw(False, trace.probability, shed=True)
-            rate *= max(RATE_FLOOR, scale)
+            rate *= max(RATE_FLOOR, scale) if self.paced else scale
         rate = min(1.0, rate)
         taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
         if taken and controller is not None:

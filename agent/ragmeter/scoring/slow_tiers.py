@@ -491,7 +491,7 @@ def build_slow_tiers(
     )
     replays: dict[Tier, ReplayBudget] = {}
     if "model" in tiers.scorers and settings.hhem.path is None:  # HHEM takes what its rates ask for
-        replays["model"] = ReplayBudget(settings.models.cpu_share)
+        replays["model"] = ReplayBudget(settings.models.cpu_share, time.process_time)
     probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
     runner = tiers.probes
     return SlowTiers(
