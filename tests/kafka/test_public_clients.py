@@ -34,7 +34,7 @@ LEFT = {
     "app/kafka_worker.py": 1,
     "cli/kafka.py": 1,
 }
-BASES = {"ConsumerRebalanceListener"}  # an interface to implement
+BASES = {"AiokafkaTokenProvider", "ConsumerRebalanceListener"}  # interfaces to implement
 OWN = {"self", "cls"}
 
 
