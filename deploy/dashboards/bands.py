@@ -24,6 +24,7 @@ def band(
     size: tuple[int, int],
     colours: Mapping[str, str],
     dashed: tuple[str, ...] = (),
+    alerts: tuple[str, ...] = (),
     decimals: int | None = None,
 ) -> timeseries.Panel:
     """Lines over time; between those with the legends `lower` and `upper` the panel is filled."""
@@ -33,6 +34,7 @@ def band(
         queries,
         unit=unit,
         size=size,
+        alerts=alerts,
         decimals=decimals,
         links=[on_page()],
         fitted=True,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from deploy.dashboards.board import Board
 from deploy.dashboards.panels import Panel, lines, mark, number
 from deploy.dashboards.promql import INTERVAL, target
-from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places
 
 __all__ = ["BOARD"]
 
-ONE = Lines((Line(1, "critical", above=True),))
 NONE_YET = "None"
 
 
@@ -26,7 +24,7 @@ def _now() -> list[Panel]:
             "Agents not ready",
             "An agent that is not ready says why at /readyz; its services' numbers stand still.",
             f"count({target('ragmeter_ready')} == 0) or vector(0)",
-            limits=ONE,
+            red_from=1,
             alerts=["RagmeterNotReady", "RagmeterDown", "RagmeterAbsent"],
         ),
         number(
@@ -66,7 +64,7 @@ def _now() -> list[Panel]:
             "Judges not asked",
             "A judge whose breaker is open is not asked: its calls have failed one after another.",
             f"count({target('ragmeter_judge_up')} == 0) or vector(0)",
-            limits=ONE,
+            red_from=1,
             alerts=["RagmeterJudgeDown"],
         ),
     ]

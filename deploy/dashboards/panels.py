@@ -20,8 +20,8 @@ from grafana_foundation_sdk.models.dashboard import (
     ThresholdsMode,
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from ragmeter.alerts.rule_sets import runbook_pages
 
-from deploy.dashboards.thresholds import Lines, pages
 from deploy.dashboards.variables import DATASOURCE
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
 
 Panel = timeseries.Panel | stat.Panel | table.Panel
 _Any = TypeVar("_Any", timeseries.Panel, stat.Panel, table.Panel)
-NO_LINES = Lines()
 NONE = "transparent"
 
 STANDS = {"plain": "text", "kept": "green", "missed": "red"}
@@ -67,7 +66,6 @@ def lines(
     *,
     unit: str = "short",
     size: tuple[int, int] = (8, 7),
-    limits: Lines = NO_LINES,
     alerts: Sequence[str] = (),
     stacked: bool = False,
     top: float | None = None,
@@ -77,11 +75,11 @@ def lines(
     links: Sequence[builders.DashboardLink] = (),
     colours: Mapping[str, str] | None = None,
 ) -> timeseries.Panel:
-    """Lines over time, from expressions by their legend; `limits` are drawn as dashed lines.
+    """Lines over time, from expressions by their legend.
 
     The axis holds 0, unless it is `fitted` to the lines.
     """
-    panel = _common(timeseries.Panel(), title, text, unit, size, limits, alerts)
+    panel = _common(timeseries.Panel(), title, text, unit=unit, size=size, alerts=alerts)
     panel.line_width(1).fill_opacity(35 if stacked else 0)
     if not fitted:
         panel.axis_soft_min(0)
@@ -94,12 +92,6 @@ def lines(
     )
     if stacked:
         panel.stacking(look.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
-    if limits.lines:
-        style = look.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
-        panel.thresholds_style(style)
-    above = [one.value for one in limits.lines if one.above]
-    if top is None and above:  # so that the way to the first line is seen
-        top = round(min(above) * 1.2, 6)
     if top is not None:
         panel.axis_soft_max(top)
     if decimals is not None:
@@ -121,13 +113,21 @@ def number(
     *,
     unit: str = "short",
     size: tuple[int, int] = (4, 4),
-    limits: Lines = NO_LINES,
+    red_from: float | None = None,
     alerts: Sequence[str] = (),
     decimals: int | None = None,
     sparkline: bool = False,
 ) -> stat.Panel:
-    """The number of now, large."""
-    panel = _common(stat.Panel(), title, text, unit, size, limits, alerts)
+    """The number of now, large; red from a value on."""
+    panel = _common(
+        stat.Panel(),
+        title,
+        text,
+        unit=unit,
+        size=size,
+        alerts=alerts,
+        red_from=red_from,
+    )
     graph = common.BigValueGraphMode.AREA if sparkline else common.BigValueGraphMode.NONE
     panel.graph_mode(graph).color_mode(common.BigValueColorMode.VALUE)
     panel.reduce_options(look.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -148,7 +148,7 @@ def tile(
 ) -> stat.Panel:
     """The number of a question, from queries by what they say of it: `missed` is red, `kept` green,
     `plain` has its window below it; any other name stands there itself."""
-    panel = _common(stat.Panel(), title, text, unit, size, NO_LINES, ())
+    panel = _common(stat.Panel(), title, text, unit=unit, size=size)
     panel.graph_mode(common.BigValueGraphMode.NONE).color_mode(common.BigValueColorMode.VALUE)
     panel.reduce_options(look.ReduceDataOptions().calcs(["lastNotNull"]))
     panel.text_mode(common.BigValueTextMode.VALUE_AND_NAME).decimals(decimals)
@@ -189,7 +189,7 @@ def columns(
     sort: str,
 ) -> table.Panel:
     """A table of now: what has the same labels stands in one row."""
-    panel = _common(table.Panel(), title, text, "short", size, NO_LINES, ())
+    panel = _common(table.Panel(), title, text, unit="short", size=size)
     values = [one for one in shown if one.expr]
     names, order = {}, {}
     for number_, one in enumerate(values):
@@ -228,30 +228,24 @@ def _common(
     panel: _Any,
     title: str,
     text: str,
+    *,
     unit: str,
     size: tuple[int, int],
-    limits: Lines,
-    alerts: Sequence[str],
+    alerts: Sequence[str] = (),
+    red_from: float | None = None,
 ) -> _Any:
-    told = [*limits.alerts, *alerts]
-    panel.title(title).description(_description(text, limits, told))
+    told = f"{text}\n\nAlerts: {', '.join(alerts)}." if alerts else text
+    panel.title(title).description(told)
     panel.datasource(DATASOURCE).unit(unit).span(size[0]).height(size[1])
-    panel.links([link(f"Runbook: {page}", f"${{runbooks}}/{page}") for page in pages(told)])
+    pages = dict.fromkeys(runbook_pages()[name] for name in alerts)
+    panel.links([link(f"Runbook: {page}", f"${{runbooks}}/{page}") for page in pages])
     # on a number the colour is that of its digits
-    none = NONE if isinstance(panel, timeseries.Panel) else "green" if limits.lines else "text"
-    steps = [Threshold(value, colour or none) for value, colour in limits.steps()]
+    none = NONE if isinstance(panel, timeseries.Panel) else "text" if red_from is None else "green"
+    steps = [Threshold(None, none)]
+    if red_from is not None:
+        steps.append(Threshold(red_from, "red"))
     panel.thresholds(builders.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
     return panel
-
-
-def _description(text: str, limits: Lines, alerts: Sequence[str]) -> str:
-    told = [text]
-    if limits.story:
-        told.append(f"Dashed: {limits.story}")
-    named = [name for name in dict.fromkeys(alerts) if name not in limits.alerts]
-    if named:
-        told.append(f"Alerts: {', '.join(named)}.")
-    return "\n\n".join(told)
 
 
 def _ref(place: int) -> str:

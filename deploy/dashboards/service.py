@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from deploy.dashboards import thresholds
 from deploy.dashboards.bands import LOWER, UPPER, band
 from deploy.dashboards.board import Board
 from deploy.dashboards.panels import (
@@ -161,6 +160,7 @@ def _movement() -> Panel:
         unit="none",
         size=(9, 9),
         decimals=1,
+        alerts=("RagDrift",),
         colours={},
     )
 
@@ -225,7 +225,6 @@ def _slow() -> Panel:
         {"p95": f"histogram_quantile(0.95, sum by (le) ({buckets}))"},
         unit="s",
         size=(7, 8),
-        limits=thresholds.latency("total", 0.95),
         exemplars=True,
         links=[on_page()],
         colours={"p95": "blue"},

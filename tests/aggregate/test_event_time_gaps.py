@@ -22,8 +22,20 @@ from tests.traces import START, make_trace
 
 SCORER = Scorer()
 STEP = 60.0  # not 15, as usual: each step is taken, and gives the same in a gap of any size
-ABSENCE = {
+RULES = {
     "rules": [
+        {
+            "name": "ErrorsHigh",
+            "severity": "critical",
+            "metric": "error",
+            "statistic": "lower",
+            "op": ">",
+            "threshold": 0.05,
+            "window": "5m",
+            "for": "2m",
+            "keep_firing_for": "5m",
+            "min_samples": 20,
+        },
         {
             "name": "Silent",
             "severity": "warning",
@@ -56,7 +68,7 @@ def aggregator(services: int = 50) -> Aggregator:
             "alerts": {"evaluation_seconds": STEP},
         },
     )
-    return Aggregator(settings, load_rules(brought=[ABSENCE]), SCORER.pairs, parts=PARTS)
+    return Aggregator(settings, load_rules(brought=[RULES]), SCORER.pairs, parts=PARTS)
 
 
 @cache
@@ -112,7 +124,7 @@ def test_a_gap_gives_what_every_step_gives(gap: float) -> None:
     assert jumped == stepped
     if gap > 30_000:  # what fired before has ended, and silence was noticed
         states = {(row["rule"], row["state"]) for row in jumped[0]}
-        assert {("RagErrorsHigh", "resolved"), ("Silent", "firing")} <= states
+        assert {("ErrorsHigh", "resolved"), ("Silent", "firing")} <= states
 
 
 def test_a_month_costs_as_many_evaluations_as_there_are_edges(

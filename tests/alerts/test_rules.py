@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules, parse_rules
-from ragmeter.core.score import REFERENCE_SCORER
+from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
 from ragmeter.metrics.registry import metric_specs
 
 GOOD: dict[str, Any] = {
@@ -135,15 +135,15 @@ def test_a_users_file_changes_adds_and_switches_off(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(
         "rules:\n"
-        "  - {name: RagErrorsHigh, threshold: 0.2}\n"
-        "  - {name: RagTimeoutsHigh, enabled: false}\n"
+        "  - {name: RagFaithfulnessLow, threshold: 0.2}\n"
+        "  - {name: RagUnscoredHigh, enabled: false}\n"
         "  - {name: Mine, severity: warning, absence: true, window: 1h}\n"
     )
     default = {rule.name: rule for rule in load_rules()}
     rules = {rule.name: rule for rule in load_rules(path)}
-    assert set(rules) == (set(default) - {"RagTimeoutsHigh"}) | {"Mine"}
-    assert rules["RagErrorsHigh"].threshold == 0.2
-    assert rules["RagErrorsHigh"].for_ == default["RagErrorsHigh"].for_
+    assert set(rules) == (set(default) - {"RagUnscoredHigh"}) | {"Mine"}
+    assert rules["RagFaithfulnessLow"].threshold == 0.2
+    assert rules["RagFaithfulnessLow"].for_ == default["RagFaithfulnessLow"].for_
 
 
 def test_without_the_defaults_a_file_stands_alone(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_without_the_defaults_a_file_stands_alone(tmp_path: Path) -> None:
 
 
 def test_switching_off_a_rule_that_does_not_exist_is_a_mistake() -> None:
-    with pytest.raises(RuleError, match="'RagErorsHigh': key severity: is missing"):
-        parse_rules([{"rules": [{"name": "RagErorsHigh", "enabled": False}]}])
+    with pytest.raises(RuleError, match="'RagUnscordHigh': key severity: is missing"):
+        parse_rules([{"rules": [{"name": "RagUnscordHigh", "enabled": False}]}])
 
 
 def test_a_rule_may_be_turned_to_watch_something_else() -> None:
@@ -191,9 +191,8 @@ def test_a_missing_file_is_named() -> None:
 @pytest.mark.parametrize("profile", RULE_PROFILES)
 def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
     rules = load_rules(profile=profile, metrics=metric_specs())
-    watched = {rule.watched[0] for rule in rules}
-    assert {"error", "timeout", "empty_answer", "latency"} <= watched
-    assert {"relevance", "grounding", "answered", "citation_precision"} <= watched
+    watched = {rule.watched[0] for rule in rules if rule.unscored is None}
+    assert {"faithfulness", "groundedness", "context_relevancy", "judge_disagreement"} <= watched
 
 
 def test_default_profiles_are_ordered_from_sensitive_to_quiet() -> None:
@@ -221,10 +220,10 @@ def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
             assert metric_specs()[rule.metric].good == bad
 
 
-def test_quality_defaults_page_only_on_a_fall_from_the_services_own_level() -> None:
+def test_no_default_holds_what_drift_compares_with_its_usual_against_a_number() -> None:
     for rule in load_rules():
-        if rule.metric in ("relevance", "grounding", "answered", "citation_precision"):
-            assert (rule.severity == "critical") == (rule.relative_to is not None)
+        assert rule.latency is None
+        assert rule.metric is None or rule.scorer != BUILTIN_SCORER
 
 
 def test_silence_of_probes_is_no_absence_unless_asked_for() -> None:

@@ -30,8 +30,7 @@ def test_default_rules_are_those_of_the_balanced_profile() -> None:
     shown = "".join(metrics("show", name).stdout for name in metric_specs())
     notified = set(re.findall(r"(\w+): (?:critical|warning|info) if ", shown))
     assert notified == {rule.name for rule in load_rules() if rule.metric}
-    grounding = metrics("show", "grounding").stdout
-    assert all(f"< {threshold}" in grounding for threshold in (0.45, 0.7))
+    assert "< 0.85" in metrics("show", "faithfulness").stdout
 
 
 def test_one_metric_with_its_formula() -> None:

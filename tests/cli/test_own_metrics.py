@@ -217,7 +217,7 @@ def test_it_ends_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        ({"name": "RagGroundingLow", "severity": "warning"}, "are those of ragmeter"),
+        ({"name": "RagUnscoredHigh", "severity": "warning"}, "are those of ragmeter"),
         ({"name": "Mine", "metric": "grounding"}, "brings a rule about another"),
         ({"name": "Mine", "severity": "loud"}, "severity"),
         ({"severity": "warning"}, "key name"),

@@ -172,7 +172,7 @@ def test_what_gets_worse_and_what_is_over_is_a_message_of_the_same_group(tmp_pat
 def test_alerts_of_prometheus_say_no_more_than_they_know(tmp_path: Path) -> None:
     binary = require("alertmanager", "prometheus-alertmanager")
     graph = "http://prometheus.example:9090/graph?g0.expr=x"
-    names = ["RagDrift", "RagDrift", "RagErrorsHigh", "RagLatencyHigh", "RagTimeoutsHigh", "RagX"]
+    names = ["RagBurn", "RagBurn", "RagErrors", "RagLatency", "RagTimeouts", "RagX"]
     alerts = [
         {
             "labels": {"alertname": name, "service": "shop", "severity": "warning", "n": str(n)},
@@ -196,11 +196,11 @@ def test_alerts_of_prometheus_say_no_more_than_they_know(tmp_path: Path) -> None
     stub = asyncio.run(scenario())
     sent = {path.split("/")[1]: body for path, body in zip(stub.paths, stub.bodies, strict=True)}
     slack = sent["slack"]["attachments"][0]
-    title = "shop: 6 alerts: RagDrift, RagErrorsHigh, RagLatencyHigh, RagTimeoutsHigh, …"
+    title = "shop: 6 alerts: RagBurn, RagErrors, RagLatency, RagTimeouts, …"
     assert slack["title"] == f"[WARNING] {title}"
     assert slack["title_link"] == sent["pagerduty"]["client_url"] == graph
     for text in (slack["text"], sent["opsgenie"]["description"]):
-        assert "shop (n 1): RagDrift is 0.4" in text
+        assert "shop (n 1): RagBurn is 0.4" in text
         assert "Where" not in text
         assert "Status page" not in text
     assert f"<{graph}|Prometheus>" in slack["text"]

@@ -237,7 +237,7 @@ def test_pods_are_replaced_when_the_settings_change() -> None:
 
     assert checksum({}) == checksum({})
     assert checksum({}) != checksum({"config": {"segments": ["model"]}})
-    rule = {"name": "RagRelevanceLow", "enabled": False}
+    rule = {"name": "RagUnscoredElevated", "enabled": False}
     assert checksum({}) != checksum({"alertRules": [rule]})
 
 
@@ -297,7 +297,7 @@ def test_dashboard_is_not_taken_for_a_template(tmp_path: Path) -> None:
 def test_own_alert_rules_reach_the_agent() -> None:
     objects = rendered("alert-rules")
     config = one([item for item in objects if item["kind"] == "ConfigMap"], "ConfigMap")
-    assert yaml.safe_load(config["data"]["rules.yaml"])[0]["name"] == "RagRelevanceLow"
+    assert yaml.safe_load(config["data"]["rules.yaml"])[0]["name"] == "RagUnscoredElevated"
     assert settings_of(objects)["alerts"]["rules"] == "/etc/ragmeter/config/rules.yaml"
     groups = one(objects, "PrometheusRule")["spec"]["groups"]
     assert groups[-1]["name"] == "ours"

@@ -10,7 +10,7 @@ from ragmeter.alerts.alert import Alert, alert_id
 def make(**changes: Any) -> Alert:
     """A critical error-ratio alert of service `bot`, fired at event time 1000."""
     fields: dict[str, Any] = {
-        "rule": "RagErrorsHigh",
+        "rule": "ErrorsHigh",
         "severity": "critical",
         "state": "firing",
         "service": "bot",
@@ -64,7 +64,7 @@ def unscored(**changes: Any) -> Alert:
 def slow(**changes: Any) -> Alert:
     """The 95th percentile of the total latency."""
     fields: dict[str, Any] = {
-        "rule": "RagLatencyHigh", "metric": "latency", "scorer": "", "value": 41.0, "lower": 35.0,
+        "rule": "LatencyHigh", "metric": "latency", "scorer": "", "value": 41.0, "lower": 35.0,
         "upper": 52.0, "threshold": 30.0, "baseline": 2.31,
         "labels": {"stage": "total", "quantile": "0.95"},
     }  # fmt: skip

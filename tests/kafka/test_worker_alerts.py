@@ -20,7 +20,11 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-RULE = "RagErrorsHigh"
+RULES = """\
+rules:
+  - {name: ErrorsHigh, severity: critical, metric: error, statistic: lower, op: ">",
+     threshold: 0.05, window: 5m, for: 1m, keep_firing_for: 2m, min_samples: 10}
+"""
 STEP = 60  # traces, one a second: less than Faust may read ahead of another partition
 
 
@@ -71,9 +75,7 @@ def test_alerts_fire_once_across_kills(
 ) -> None:
     place = Place(broker, tmp_path)
     rules = tmp_path / "rules.yaml"
-    rules.write_text(
-        "rules:\n  - {name: RagErrorsHigh, for: 1m, keep_firing_for: 2m, min_samples: 10}\n"
-    )
+    rules.write_text(RULES)
     settings = {"windows": ["5m"], "alerts": {"rules": str(rules), "webhook_url": webhook.url}}
     worker = place.worker(settings=settings)
     at = 0

@@ -36,7 +36,7 @@ from tests.system.feed import ROOT, Agent, agent, pace
 from tests.system.traffic import EVENING, HOUR, LEAD, STORY, traffic
 from tests.waiting import PATIENCE
 
-__all__ = ["FACTOR", "GROUNDING_LOW", "Told", "configured", "play", "rules_for_prometheus"]
+__all__ = ["FACTOR", "Told", "configured", "play", "rules_for_prometheus"]
 
 FACTOR = 100.0
 """How many seconds of the story are told in one: 135 minutes in 81 s. Prometheus scrapes every
@@ -49,10 +49,6 @@ SLOWEST = 6.25
 SCRAPED, ASKED = "1m", "30s"
 BEHIND = 5 * 60.0
 """Seconds of the story by which the teller may be late: a quarter of what an arrival may."""
-
-GROUNDING_LOW = 0.55
-"""The one threshold that is not the default: the good generator has .60 on these questions, the bad
-one .49, and the built-in default of .45 is for answers of which most are made up."""
 
 HEAD_START = 20 * 60.0
 """Seconds of the calm that are told at the story's pace: Prometheus is started meanwhile."""
@@ -90,16 +86,13 @@ class Told:
 
 
 def configured(folder: Path, **alerts: Any) -> Path:
-    """The settings of the agent: the objectives of the rules for Prometheus, and one threshold for
-    these services."""
-    rules = folder / "rules.yaml"
-    rules.write_text(f"rules:\n  - {{name: RagGroundingLow, threshold: {GROUNDING_LOW}}}\n")
+    """The settings of the agent, with the objectives of the rules for Prometheus."""
     slos = (ROOT / "deploy/prometheus/objectives.yaml").read_text()
     own = {
         "http": {"otlp_port": free_port(), "metrics_port": alerts.pop("port")},
         "state": {"path": str(folder / "state.sqlite")},
         # a minute, not 15 s: most of what the calm hours cost is asking rules
-        "alerts": {"rules": str(rules), "evaluation_seconds": 60, **alerts},
+        "alerts": {"evaluation_seconds": 60, **alerts},
     }
     path = folder / "ragmeter.yaml"
     path.write_text(slos + "\n".join(f"{key}: {json.dumps(value)}" for key, value in own.items()))

@@ -41,11 +41,11 @@ class Runbook(TypedDict):
 
 @cache
 def load_runbooks() -> Mapping[str, Runbook]:
-    """Load the runbooks by the name of their page, with those of the parts."""
-    own: dict[str, Runbook] = load_yaml(__package__, "runbooks.yaml")
-    for runbooks in load_of_parts("runbooks.yaml"):
-        own |= runbooks
-    return own
+    """Load the runbooks of the parts and of the agent itself, by the name of their page."""
+    found: dict[str, Runbook] = {}
+    for runbooks in (*load_of_parts("runbooks.yaml"), load_yaml(__package__, "runbooks.yaml")):
+        found |= runbooks
+    return found
 
 
 @cache

@@ -27,7 +27,7 @@ from pydantic import (
 from ragmeter.alerts.alert import Severity, check_template
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.errors import UsageError
-from ragmeter.core.files import load_of_parts, load_yaml
+from ragmeter.core.files import load_of_parts
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
@@ -258,8 +258,8 @@ def load_rules(
 
 
 def default_documents() -> list[Any]:
-    """Load the default rules as documents: those of the core, and of each part."""
-    return [load_yaml(__package__, "default_rules.yaml"), *load_of_parts("rules.yaml")]
+    """Load the default rules as documents, one of each part that has some."""
+    return load_of_parts("rules.yaml")
 
 
 def parse_rules(

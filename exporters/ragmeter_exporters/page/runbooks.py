@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from ragmeter.alerts.rule_sets import Runbook, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import PrometheusAlert
+from ragmeter.parts.views import IncidentKind
 
 from ragmeter_exporters.rules.health_rules import HEALTH_RULES, HealthRule
 
@@ -165,16 +166,15 @@ def _page(runbook: Runbook, rows: Mapping[str, _AlertRow]) -> str:
 
 def _incidents_table(runbooks: Mapping[str, Runbook]) -> str:
     """Write the table of the kinds of incidents with their page and who is hurt."""
-    cells = [
-        (
-            ", ".join(f"`{kind}`" for kind in kinds),
-            f"[{runbook['title']}]({page}.md)",
-            escape_cell(runbook["hurt"]),
-        )
-        for page, runbook in runbooks.items()
-        if (kinds := runbook.get("incidents"))
-    ]
-    return markdown_table(("kind", "runbook", "who is hurt"), cells)
+    order = get_args(IncidentKind)
+    cells = []
+    for page, runbook in runbooks.items():
+        if kinds := runbook.get("incidents"):
+            names = ", ".join(f"`{kind}`" for kind in kinds)
+            row = (names, f"[{runbook['title']}]({page}.md)", escape_cell(runbook["hurt"]))
+            cells.append((order.index(kinds[0]), row))
+    rows = [row for _, row in sorted(cells)]
+    return markdown_table(("kind", "runbook", "who is hurt"), rows)
 
 
 def _rules_table(runbooks: Mapping[str, Runbook], rows: Mapping[str, _AlertRow]) -> str:

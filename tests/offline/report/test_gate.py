@@ -205,7 +205,7 @@ def test_the_command_exits_by_the_gate(tmp_path: Path) -> None:
     junit = tmp_path / "gate.xml"
     failed = run_command("report", str(scores), "--gate", "balanced", "--junit", str(junit))
     assert failed.returncode == 1
-    assert "failed       RagErrorsHigh: error by builtin is 50.0 %" in failed.stderr
+    assert "failed       RunErrors: error by builtin is 50.0 %" in failed.stderr
     assert "; worst: t" in failed.stderr
     assert "gate balanced FAILED" in failed.stderr
     assert ElementTree.parse(junit).getroot().get("failures") in ("1", "2")

@@ -146,6 +146,19 @@ def test_a_level_that_moves_on_is_told_again() -> None:
     assert told[1].updated_at - START <= 12.3 * 3600
 
 
+def test_a_tenant_whose_requests_all_fail_pages_though_there_are_only_three() -> None:
+    """Three clusters are no sample: that they differ does not make the failures few."""
+    traces = list(requests(2.5, 10, lambda hour: ("", 0.0), seed=7))
+    for number, trace in enumerate(traces):
+        failed = number % 3 == 0 and trace.timestamp >= START + 2 * 3600
+        traces[number] = trace._replace(
+            cluster=f"{number % 3:08x}", status="error" if failed else trace.status
+        )
+    told = about(feed(aggregator(), iter(traces)), "works")
+    assert told
+    assert told[-1].severity == "critical"
+
+
 @pytest.mark.parametrize("hours", [10, pytest.param(30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("share", "retries"), [(0.01, 0), (0.03, 2)])
 def test_a_constant_rate_of_errors_pages_nobody(share: float, retries: int, hours: int) -> None:

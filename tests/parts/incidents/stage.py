@@ -97,7 +97,7 @@ class Stage:
     def fire(self, **changes: Any) -> None:
         """An alert fires now; by default the rule on refusals."""
         fields: dict[str, Any] = {
-            "rule": "RagAnsweredCollapsed",
+            "rule": "AnsweredLow",
             "metric": "answered",
             "since": self.now - MINUTE,
             "fired_at": self.now,
@@ -109,7 +109,7 @@ class Stage:
         alert = make(**fields)
         self.alerts[alert.rule] = alert
 
-    def resolve(self, rule: str = "RagAnsweredCollapsed", reason: str = "") -> None:
+    def resolve(self, rule: str = "AnsweredLow", reason: str = "") -> None:
         self.alerts[rule].resolve(reason, self.now)
 
     def told(self) -> list[tuple[int, str, str, str]]:

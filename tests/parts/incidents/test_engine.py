@@ -63,10 +63,10 @@ def test_states_on_a_time_line(
     ("alerts", "link"),
     [
         ({}, ""),
-        ({"page_url": "https://rag.test/"}, "https://rag.test/runbooks/errors.md"),
+        ({"page_url": "https://rag.test/"}, "https://rag.test/runbooks/faithfulness.md"),
         (
             {"page_url": "https://rag.test", "runbook_url": "https://wiki.test/rag/"},
-            "https://wiki.test/rag/errors.md",
+            "https://wiki.test/rag/faithfulness.md",
         ),
     ],
 )
@@ -75,11 +75,11 @@ def test_an_alert_leads_to_its_runbook_or_to_that_of_its_rule(
 ) -> None:
     base = load_settings(environ={}, overrides={"alerts": alerts}).alerts.runbook_base
     own = "https://wiki.test/mine"
-    rules = [rule(name="RagErrorsHigh"), rule(name="Mine", runbook=own)]
+    rules = [rule(name="RagFaithfulnessLow"), rule(name="Mine", runbook=own)]
     engine, windows = AlertEngine(rules, runbooks=base), FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.0)
-    expected = {"RagErrorsHigh": link, "Mine": own}
+    expected = {"RagFaithfulnessLow": link, "Mine": own}
     held = engine.alerts()
     engine.complete(held)
     assert {alert.rule: alert.runbook for alert in held} == expected

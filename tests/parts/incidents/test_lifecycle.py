@@ -71,7 +71,7 @@ def test_no_traffic_is_a_state_of_its_own_and_no_all_clear(stage: Stage) -> None
     stage.run(6, refused=0.5)
     stage.fire()
     stage.run(10, refused=0.5)
-    stage.alerts["RagAnsweredCollapsed"].no_data = True
+    stage.alerts["AnsweredLow"].no_data = True
     stage.run(20, requests=0)
     assert stage.states() == ["no traffic"]
     stage.resolve(reason="no data, so not known to be over")
@@ -152,7 +152,7 @@ def test_a_warning_that_passes_within_its_wait_is_no_news(stage: Stage) -> None:
 
 def test_signals_of_one_onset_are_one_incident_and_a_later_onset_is_another(stage: Stage) -> None:
     stage.run(6, errors=0.5, refused=0.4)
-    stage.fire(rule="RagErrorsHigh", metric="error", value=0.5, baseline=0.0)
+    stage.fire(rule="ErrorsHigh", metric="error", value=0.5, baseline=0.0)
     stage.run(2, errors=0.5, refused=0.4)
     stage.fire()
     stage.run(5, errors=0.5, refused=0.4)
@@ -160,8 +160,8 @@ def test_signals_of_one_onset_are_one_incident_and_a_later_onset_is_another(stag
     stage.run(20, errors=0.5, refused=0.4)
     (only,) = stage.book.incidents()
     assert {alert.rule for alert in only.signals} == {
-        "RagErrorsHigh",
-        "RagAnsweredCollapsed",
+        "ErrorsHigh",
+        "AnsweredLow",
         "Slow",
     }
     assert only.kind == "errors"

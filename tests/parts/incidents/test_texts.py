@@ -53,7 +53,7 @@ def incident(kind: IncidentKind, **changes: object) -> Incident:
         better = "higher"
     if kind in ("refusals", "incomplete"):
         usual, level = 0.95, 0.63
-    alert: Alert = make(rule="RagErrorsHigh", metric="error")
+    alert: Alert = make(rule="ErrorsHigh", metric="error")
     bare = Incident(
         id="0123456789abcdef",
         service="policy-bot",

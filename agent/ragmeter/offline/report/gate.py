@@ -18,7 +18,7 @@ from typing import Literal
 from ragmeter.alerts.conditions import ConditionValue, condition_holds
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules
 from ragmeter.console.terminal import check_output_path
-from ragmeter.core.files import write_atomically
+from ragmeter.core.files import load_yaml, write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import JUDGE_SCORER, REFERENCE_SCORER
@@ -134,21 +134,23 @@ class GateResult:
 def load_gate(wanted: str) -> Gate:
     """Load the gate that a profile or a rules file describes.
 
-    A profile stands for the default rules with its thresholds. A file holds rules in the format of
-    docs/alerts.md; an entry with the name of a default rule changes that rule.
+    A profile stands for the default rules with its thresholds, and for those of `gate_rules.yaml`.
+    A file holds rules in the format of docs/alerts.md; an entry with the name of one of these
+    changes that rule.
 
     Raises:
         RuleError: The file cannot be read, a rule is invalid, or no rule can be checked.
     """
+    own = [load_yaml(__package__, "gate_rules.yaml")]
     if wanted in RULE_PROFILES:
-        rules = load_rules(profile=wanted, metrics=metric_specs())
+        rules = load_rules(profile=wanted, brought=own, metrics=metric_specs())
         asked = False
     else:
         if not Path(wanted).exists():
             profiles = ", ".join(RULE_PROFILES)
             raise RuleError(f"{wanted}: neither a profile ({profiles}) nor a rules file")
-        rules = load_rules(wanted, metrics=metric_specs())
-        defaults = {rule.name: rule for rule in load_rules()}
+        rules = load_rules(wanted, brought=own, metrics=metric_specs())
+        defaults = {rule.name: rule for rule in load_rules(brought=own)}
         rules = [rule for rule in rules if defaults.get(rule.name) != rule]
         asked = True
     usable = [rule for rule in rules if _obstacle(rule) is None]

@@ -29,7 +29,7 @@ from ragmeter.parts.questions.answers import (
     source_changes,
 )
 from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
-from ragmeter.parts.questions.clusters import find_slot
+from ragmeter.parts.questions.clusters import LEAST_TENANTS, find_slot
 from ragmeter.parts.questions.files import FileQuestions
 from ragmeter.parts.questions.levels import worth_of
 from ragmeter.parts.questions.movements import TotalTimes
@@ -451,6 +451,9 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         found = {}
         for question in TRACKED:
             moments = sums.of(question)
+            clusters = sums.clusters(question)
+            if clusters is None or np.count_nonzero(clusters[0]) < LEAST_TENANTS:
+                continue  # so few are no sample: all that one tenant asks may fail at once
             worth = worth_of(sums, question, tenants=False)
             if moments is not None and worth > 0:
                 found[question] = max(1.0, moments.kish / worth)
