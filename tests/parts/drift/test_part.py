@@ -50,10 +50,13 @@ def test_half_of_the_answers_page_in_a_young_service(fault: str) -> None:
     assert delay <= (ERRORS if fault == "errors" else RATES)[10]
 
 
+long = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+
 def cells(*shape: tuple[int, ...]) -> list[Any]:
     """Every fault in every such service; those of a few thousand requests in CI."""
     return [
-        pytest.param(fault, *service, marks=pytest.mark.long if max(service) > 10 else ())
+        pytest.param(fault, *service, marks=long if max(service) > 10 else ())
         for fault, service in itertools.product(FAULTS, itertools.product(*shape))
     ]
 
