@@ -11,6 +11,7 @@ from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
 from ragmeter.core.clocks import Clocks
+from ragmeter.core.counters import CounterKey
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.store.rows import StateCommit
@@ -26,13 +27,14 @@ def test_results_follow_the_commit_that_makes_them_durable(
     events: list[str] = []
     commit = SqliteStore.commit
 
-    def failing_first(store: SqliteStore, step: StateCommit) -> None:
+    def failing_first(store: SqliteStore, step: StateCommit) -> dict[CounterKey, float]:
         if step.upto and "failed" not in events:
             events.append("failed")
             raise sqlite3.OperationalError("disk I/O error")
-        commit(store, step)
+        counts = commit(store, step)
         if step.upto:
             events.append("durable")
+        return counts
 
     def results(done: Sequence[tuple[Trace, ScoredTrace]]) -> None:
         assert all(scored.results for _, scored in done)

@@ -109,6 +109,7 @@ def test_a_growing_file_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
         assert import_traces(started, path, LIMIT) == ImportResult(before=True, unfinished=True)
         path.write_bytes(b"".join(lines))
         assert import_traces(started, path, LIMIT) == ImportResult(items=10, before=True)
+        started.wait_idle()
         assert received(started) == 30
     assert not (tmp_path / "s.sqlite.dead-letters.jsonl").exists()
 

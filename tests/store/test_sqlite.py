@@ -3,12 +3,13 @@ from __future__ import annotations
 import contextlib
 import random
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ragmeter.core.dedupe import CONSECUTIVE_TRACES
-from ragmeter.core.errors import StateError
+from ragmeter.core.errors import QueueFull, StateError
 from ragmeter.store import sqlite
 from ragmeter.store.rows import (
     OutboxItem,
@@ -378,3 +379,128 @@ def test_only_a_state_file_is_deleted(tmp_path: Path) -> None:
     open_state(ours, "NORMAL", print)[0].close()
     remove_state_file(ours)
     assert not ours.exists()
+
+
+FILE = "file:1"
+
+
+def read_again(store: SqliteStore, rows: list[TraceArrival], position: int) -> tuple[bool, ...]:
+    done = store.accept(
+        rows,
+        5.0,
+        progress=SourceProgress(FILE, position),
+        counts={KEY: len(rows)},
+        count_duplicates=DUPLICATES,
+        again=True,
+    )
+    return done.fresh
+
+
+def bodies_in_file(store: SqliteStore) -> int:
+    return int(store.fetch("SELECT count(*) FROM inbox")[0][0])
+
+
+def test_what_a_file_gives_again_brings_no_body_and_its_position_with_its_commit(
+    path: Path,
+) -> None:
+    store = opened(path)
+    store.accept([arrival(0)], 5.0)  # the clock of known ids begins
+    store.commit(StateCommit(1))
+    rows = [arrival(n)._replace(trace=make_trace(n)) for n in range(3)]
+    assert read_again(store, rows, 99) == (False, True, True)
+    assert (store.depth, bodies_in_file(store), store.position(FILE)) == (2, 0, 99)
+    assert not store.fetch("SELECT * FROM progress")
+    assert store.saved().counters == []
+    assert store.has_waiting("inbox", store.last_id("inbox"))
+    taken = store.take(1, 10)
+    assert [(queued.seq, queued.trace) for queued in taken] == [
+        (2, rows[1].trace),
+        (3, rows[2].trace),
+    ]
+    assert store.commit(StateCommit(3)) == {KEY: 3, DUPLICATES: 1}
+    assert (store.depth, store.position(FILE)) == (0, 99)
+    assert sorted(store.saved().counters) == sorted([(KEY, 3.0), (DUPLICATES, 1.0)])
+    assert not store.has_waiting("inbox", store.last_id("inbox"))
+    assert store.accept([arrival(1)], 0.0).duplicates == 1
+    store.close()
+
+
+def test_before_their_commit_a_crash_forgets_what_a_file_gives_again(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(0)], 5.0)
+    store.commit(StateCommit(1))
+    read_again(store, [arrival(1), arrival(2)], 50)
+    # somebody else sends one of them too: it is a duplicate, and not known before it is counted
+    assert store.accept([arrival(2), arrival(3)], 5.0).fresh == (False, True)
+    store.close()
+    store = opened(path)
+    assert store.position(FILE) == 0
+    assert [queued.seq for queued in store.take(1, 10)] == [4]  # after those that were in memory
+    assert read_again(store, [arrival(1), arrival(2), arrival(3)], 70) == (True, True, False)
+    store.close()
+
+
+def test_of_a_batch_that_is_counted_in_part_the_rest_is_stored(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(0)], 5.0)
+    store.commit(StateCommit(1))
+    read_again(store, [arrival(n) for n in range(1, 5)], 50)
+    assert [row.seq for row in store.take(1, 10)] == [2, 3, 4, 5]
+    store.commit(StateCommit(3))
+    assert (store.depth, bodies_in_file(store), store.position(FILE)) == (2, 2, 50)
+    store.close()
+    store = opened(path)
+    assert [row.seq for row in store.take(3, 10)] == [4, 5]
+    assert store.accept([arrival(n) for n in range(1, 5)], 0.0).accepted == 0
+    store.commit(StateCommit(5))
+    assert store.depth == 0
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_file_and_senders_together_count_once_whatever_dies(path: Path, seed: int) -> None:
+    """A file of 200 traces with some twice, the same traces from senders, steps that fail, and
+    processes that die between two steps. The position is the number of lines."""
+    rng = random.Random(seed)
+    lines = [f"t{rng.randrange(180)}" for _ in range(200)]
+    times = {trace_id: HORIZON * 0.02 * n for n, trace_id in enumerate(dict.fromkeys(lines))}
+    counted: Counter[bytes] = Counter()
+
+    def arrived(trace_id: str) -> TraceArrival:
+        return TraceArrival("bot", trace_id, times[trace_id], trace_id.encode())
+
+    store = opened(path)
+    position = after = 0
+    while position < len(lines) or store.depth:
+        action = rng.random()
+        if action < 0.4 and position < len(lines):
+            batch = lines[position : position + rng.randrange(1, 9)]
+            with contextlib.suppress(QueueFull):
+                read_again(store, [arrived(one) for one in batch], position + len(batch))
+                position += len(batch)
+        elif action < 0.5:
+            store.accept([arrived(one) for one in rng.sample(lines, 3)], 0.0)
+        elif action < 0.55:
+            store.close()
+            store = opened(path)
+            position = store.position(FILE)
+            after = 0
+        elif rows := store.take(after, rng.randrange(1, 12)):
+            for number in sorted({rng.randrange(len(rows)), len(rows) - 1}):
+                step = StateCommit(rows[number].seq)
+                if rng.random() < 0.2:
+                    with pytest.raises(sqlite3.IntegrityError):
+                        store.commit(StateCommit(step.upto, also=fail))
+                store.commit(step)
+            counted.update(row.body for row in rows)
+            after = rows[-1].seq
+        assert store.position(FILE) <= position
+    received = sum(value for key, value in store.saved().counters if key == KEY)
+    assert received == len(lines)
+    assert set(counted) >= {one.encode() for one in lines}
+    assert set(counted.values()) == {1}
+    store.close()
+
+
+def fail(db: sqlite3.Connection) -> None:
+    raise sqlite3.IntegrityError("tried")

@@ -14,6 +14,7 @@ from ragmeter.aggregate.evidence import EvidenceKeeper, EvidenceKey, scores_in_e
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.aggregate.service_state import ServiceState
 from ragmeter.core.clocks import Clocks
+from ragmeter.core.counters import CounterKey
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.tier_draws import TierDraws, is_canary_draw
@@ -81,6 +82,9 @@ class RetriedWrites:
 class Commits:
     """The commits of the worker; they run in its thread.
 
+    Args:
+        _on_counted: Called with counts that were stored for a source.
+
     Attributes:
         upto: The last row of the queue that was committed.
     """
@@ -92,6 +96,7 @@ class Commits:
     _clocks: Clocks
     _outputs: AgentOutputs
     _writes: RetriedWrites
+    _on_counted: Callable[[Mapping[CounterKey, float]], None]
     upto: int = field(init=False, default=0)
 
     def restore(self, meta: Mapping[str, Any], evidence: Sequence[EvidenceKey]) -> None:
@@ -151,7 +156,7 @@ class Commits:
 
         with self._lock:
             state.add_notifications(step, read)
-        self._writes.run(lambda: self._store.commit(step))
+        self._writes.run(lambda: self._on_counted(self._store.commit(step)))
         with self._lock:
             state.committed()
         self._draws.committed(draws, finished)

@@ -69,6 +69,9 @@ class Intake:
     ) -> AcceptedArrivals:
         """Make the good items durable, once each.
 
+        Those of a source that is not `live` and has `progress` are read again after a crash: they
+        are durable where they are, and `progress` is once they are counted.
+
         Args:
             items: Traces and failures.
             source: The label of the source in counters.
@@ -133,9 +136,12 @@ class Intake:
                 counts=durable,
                 count_duplicates=duplicates,
                 also=also,
+                again=progress is not None and not live,
             )
         except (sqlite3.OperationalError, OSError) as error:
             raise StateUnavailable(f"cannot write the state or the dead letters: {error}") from None
+        if not accepted.stored:
+            return accepted, {}
         if accepted.duplicates:
             durable[duplicates] = accepted.duplicates
         return accepted, durable

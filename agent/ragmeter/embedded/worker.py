@@ -155,12 +155,18 @@ class Worker:
             clocks,
             outputs,
             self._writes,
+            self._add_saved,
         )
         self._notify = outputs.make_notifications
         self._load_state()
         self._stopping = False
         self.ended = False
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
+
+    def _add_saved(self, counts: Mapping[CounterKey, float]) -> None:
+        """Show counts that are durable."""
+        with self._intake_lock:
+            self.aggregator.counters.add_saved(counts)
 
     def _load_state(self) -> None:
         empty = self._new_state()  # a mistake in the settings raises here, outside the try

@@ -141,6 +141,7 @@ class HeldTraceTable:
     ) -> None:
         """Queue traces with these bodies, and increase counters in the same step."""
         with self._store.transaction() as db:
+            self._store.continue_queue(db)
             db.executemany(
                 "INSERT INTO inbox(timestamp, received, body)"
                 " SELECT timestamp, received, ? FROM held WHERE id=?",

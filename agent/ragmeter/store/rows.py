@@ -54,9 +54,14 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedArrivals:
-    """For each arrival whether it was new; the others were duplicates."""
+    """For each arrival whether it was new; the others were duplicates.
+
+    Args:
+        stored: Whether everything is in the file; else the commit of the arrivals stores it.
+    """
 
     fresh: tuple[bool, ...]
+    stored: bool = True
 
     @property
     def accepted(self) -> int:

@@ -2,7 +2,9 @@
 
 Two steps change it, each one transaction. `accept` stores arrivals, once each. `commit` takes
 traces off the queue together with everything they changed. So a process that dies between the two
-redoes the work from the queue, and no effect is stored twice.
+redoes the work from the queue, and no effect is stored twice. Arrivals of a source that gives them
+again, as a file does, wait in memory alone: their `commit` stores how far the source was read and
+which traces are known, and a process that dies before it reads them again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import Any, Literal
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.dedupe import DedupeClock
-from ragmeter.core.errors import StateError, StateLostError
+from ragmeter.core.errors import QueueFull, StateError, StateLostError
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.store.rows import (
     AcceptedArrivals,
@@ -56,6 +58,21 @@ _KEPT_TRACES = 1024
 _KEPT_BYTES = 8 * 2**20
 
 
+@dataclass(frozen=True, slots=True)
+class _MemoryBatch:
+    """Arrivals of a source that gives them again, with what their commit is to store."""
+
+    rows: Sequence[QueuedTrace]
+    keys: Sequence[bytes]
+    progress: SourceProgress
+    counts: Mapping[CounterKey, float]
+
+    @property
+    def last(self) -> int:
+        """The `seq` of the last row."""
+        return self.rows[-1].seq
+
+
 class SqliteStore:
     """The store; safe to use from several threads, one transaction at a time.
 
@@ -80,9 +97,11 @@ class SqliteStore:
         self._options = options or StoreOptions()
         self._warn = warn
         self._mutex = threading.RLock()
-        # decoded rows of the queue, oldest first and without a gap; the table has all of them too
+        # rows of the queue, oldest first and without a gap; the table has those of no memory batch
         self._kept: deque[QueuedTrace] = deque()
         self._kept_bytes = 0
+        self._memory: deque[_MemoryBatch] = deque()  # not committed
+        self._memory_keys: set[bytes] = set()
         try:
             self._db, self.quarantined = open_state(path, self._options.synchronous, warn)
             try:
@@ -115,6 +134,8 @@ class SqliteStore:
         )
         self._kept.clear()
         self._kept_bytes = 0
+        self._memory.clear()
+        self._memory_keys.clear()
         self._saved_meta: dict[str, str] = {}  # what `commit` has written, as JSON
         self._depth: int = self.fetch("SELECT count(*) FROM inbox")[0][0]
         self._held: int = self.fetch("SELECT count(*) FROM held")[0][0]
@@ -184,12 +205,17 @@ class SqliteStore:
 
     def last_id(self, table: Literal["held", "inbox"]) -> int:
         """Return the id of the row that was added to the table last, even if it is gone."""
-        rows = self.fetch("SELECT seq FROM sqlite_sequence WHERE name=?", table)
-        return int(rows[0][0]) if rows else 0
+        with self._mutex:
+            rows = self.fetch("SELECT seq FROM sqlite_sequence WHERE name=?", table)
+            last = int(rows[0][0]) if rows else 0
+            return max(last, self._memory[-1].last) if self._memory and table == "inbox" else last
 
     def has_waiting(self, table: Literal["held", "inbox"], upto: int) -> bool:
         """Return whether the table has a trace with an id up to `upto`."""
         key = {"held": "id", "inbox": "seq"}[table]
+        with self._mutex:
+            if table == "inbox" and self._memory and self._memory[0].rows[0].seq <= upto:
+                return True
         return bool(self.fetch(f"SELECT 1 FROM {table} WHERE {key} <= ? LIMIT 1", upto))
 
     def accept(
@@ -201,15 +227,43 @@ class SqliteStore:
         counts: dict[CounterKey, float] | None = None,
         count_duplicates: CounterKey | None = None,
         also: TransactionStatements | None = None,
+        again: bool = False,
     ) -> AcceptedArrivals:
         """Store and queue the arrivals whose ids are new, in one transaction.
 
         `counts` are increments of stored counters, `count_duplicates` is one that is increased by
-        the number of duplicates; `also` runs further statements of the transaction.
+        the number of duplicates; `also` runs further statements of the transaction. A source that
+        gives the arrivals `again`, from the stored `progress` on, leaves storing to the commit.
+
+        Raises:
+            QueueFull: Arrivals in memory must be committed before these can be stored.
         """
         fresh: list[bool] = []
         keys: list[bytes] = []
         with self._mutex:
+            if again and progress is not None and also is None:
+                joined = self._join_memory(
+                    arrivals=arrivals,
+                    received=received,
+                    progress=progress,
+                    counts=dict(counts or {}),
+                    count_duplicates=count_duplicates,
+                )
+                if joined is not None:
+                    return joined
+                if self._memory:  # what they store comes first
+                    raise QueueFull("traces wait in memory")
+            known = self._in_memory(arrivals)
+            if any(known):
+                return self._accept_unknown(
+                    arrivals=arrivals,
+                    known=known,
+                    received=received,
+                    progress=progress,
+                    counts=counts,
+                    count_duplicates=count_duplicates,
+                    also=also,
+                )
             with self.transaction() as db:
                 generation = self._generation
                 clock = replace(self._seen)
@@ -225,13 +279,15 @@ class SqliteStore:
                 new = list(compress(arrivals, fresh))
                 held = [arrival for arrival in new if arrival.held]
                 queued = [arrival for arrival in new if not arrival.held] if held else new
+                self.continue_queue(db)
                 for table, rows in (("held", held), ("inbox", queued)):
                     values = [(row.timestamp, received, row.body) for row in rows]
                     insert_rows(db, table, "timestamp, received, body", values)
                 last = db.execute("SELECT last_insert_rowid()").fetchone()[0]
                 increments = dict(counts or {})
                 if count_duplicates and done.duplicates:
-                    increments[count_duplicates] = done.duplicates
+                    before = increments.get(count_duplicates, 0.0)
+                    increments[count_duplicates] = before + done.duplicates
                 add_counts(db, increments)
                 if also is not None:
                     also(db)
@@ -249,21 +305,132 @@ class SqliteStore:
             self._keep(queued, last - len(queued) + 1, received)
         return done
 
+    def _in_memory(self, arrivals: Sequence[TraceArrival]) -> list[bool]:
+        """Return of each arrival whether it waits in memory already."""
+        keys = self._memory_keys
+        return [bool(keys) and _trace_key(row.service, row.trace_id) in keys for row in arrivals]
+
+    def _accept_unknown(
+        self,
+        arrivals: Sequence[TraceArrival],
+        known: Sequence[bool],
+        received: float,
+        *,
+        progress: SourceProgress | None,
+        counts: dict[CounterKey, float] | None,
+        count_duplicates: CounterKey | None,
+        also: TransactionStatements | None,
+    ) -> AcceptedArrivals:
+        """Accept the arrivals that are not `known` from memory; the others are duplicates.
+
+        Their keys are not stored before those that wait are: after a crash, these come again.
+        """
+        increments = dict(counts or {})
+        if count_duplicates:
+            increments[count_duplicates] = sum(known)
+        rest = [arrival for arrival, is_known in zip(arrivals, known, strict=True) if not is_known]
+        done = iter(
+            self.accept(
+                rest,
+                received,
+                progress=progress,
+                counts=increments,
+                count_duplicates=count_duplicates,
+                also=also,
+            ).fresh
+        )
+        fresh = tuple(not is_known and next(done) for is_known in known)
+        return AcceptedArrivals(fresh)
+
+    def _join_memory(
+        self,
+        arrivals: Sequence[TraceArrival],
+        received: float,
+        progress: SourceProgress,
+        counts: dict[CounterKey, float],
+        count_duplicates: CounterKey | None,
+    ) -> AcceptedArrivals | None:
+        """Queue arrivals in memory alone; None where they have to be stored.
+
+        That is if some must be held, all are known, or a generation of keys begins.
+        """
+        clock = replace(self._seen)
+        if any(clock.rotate(arrival.timestamp) for arrival in arrivals) or clock != self._seen:
+            return None
+        first = self.last_id("inbox") + 1
+        if self.crowded or (self._kept and self._kept[-1].seq + 1 != first):
+            return None
+        keys = [_trace_key(arrival.service, arrival.trace_id) for arrival in arrivals]
+        known = self._memory_keys | self._stored_keys(keys)
+        fresh = []
+        for key in keys:
+            fresh.append(key not in known)
+            known.add(key)
+        new = list(compress(arrivals, fresh))
+        if not new or any(arrival.held for arrival in new):
+            return None
+        done = AcceptedArrivals(tuple(fresh), stored=False)
+        if count_duplicates and done.duplicates:
+            counts[count_duplicates] = done.duplicates
+        rows = _number_rows(new, first, received)
+        new_keys = list(compress(keys, fresh))
+        self._memory.append(_MemoryBatch(rows, new_keys, progress, counts))
+        self._memory_keys.update(new_keys)
+        self._kept.extend(rows)
+        self._kept_bytes += sum(len(row.body) for row in rows)
+        self._depth += len(rows)
+        return done
+
+    def _stored_keys(self, keys: Sequence[bytes]) -> set[bytes]:
+        """Return those of the keys that the file has."""
+        marks = ", ".join("?" * len(keys))
+        query = " UNION ALL ".join(
+            f"SELECT key FROM seen_{generation} WHERE key IN ({marks})" for generation in (0, 1)
+        )
+        return {row[0] for row in self.fetch(query, *keys, *keys)}
+
+    def continue_queue(self, db: sqlite3.Connection, upto: int | None = None) -> None:
+        """Have rows that are inserted next follow `upto`, by default those in memory."""
+        if upto is None:
+            upto = self._memory[-1].last if self._memory else 0
+        if upto:
+            db.execute(
+                "INSERT INTO sqlite_sequence SELECT 'inbox', 0"
+                " WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name='inbox')"
+            )
+            statement = "UPDATE sqlite_sequence SET seq=max(seq, ?) WHERE name='inbox'"
+            db.execute(statement, (upto,))
+
+    def _store_memory(self, db: sqlite3.Connection, upto: int) -> list[_MemoryBatch]:
+        """Store what belongs to the batches in memory of which rows up to `upto` are done.
+
+        Where some of a batch are not, their bodies are stored: the source has gone on.
+
+        Returns:
+            These batches.
+        """
+        batches = [batch for batch in self._memory if batch.rows[0].seq <= upto]
+        for batch in batches:
+            db.executemany(
+                f"INSERT OR IGNORE INTO seen_{self._generation} VALUES(?)",
+                [(key,) for key in batch.keys],
+            )
+            add_counts(db, batch.counts)
+            position = (batch.progress.source, batch.progress.position)
+            db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
+            left = [row for row in batch.rows if row.seq > upto]
+            values = [(row.seq, row.timestamp, row.received, row.body) for row in left]
+            insert_rows(db, "inbox", "seq, timestamp, received, body", values)
+        if batches:
+            self.continue_queue(db, upto)
+        return batches
+
     def _keep(self, arrivals: Sequence[TraceArrival], first: int, received: float) -> None:
         """Keep decoded rows, the first of which has the id `first`, until they are taken."""
         if self.crowded or (self._kept and self._kept[-1].seq + 1 != first):
             return
-        for seq, row in enumerate(arrivals, first):
-            self._kept.append(
-                QueuedTrace(
-                    seq=seq,
-                    timestamp=row.timestamp,
-                    received=received,
-                    body=row.body,
-                    trace=row.trace,
-                )
-            )
-            self._kept_bytes += len(row.body)
+        self._kept.extend(_number_rows(arrivals, first, received))
+        self._kept_bytes += sum(len(row.body) for row in arrivals)
 
     def released(self, number: int) -> None:
         """Count `number` held traces as queued."""
@@ -283,7 +450,10 @@ class SqliteStore:
             rows = self.fetch(query, after, first, limit) if first > after + 1 else ()
             if rows or not self._kept:
                 return [QueuedTrace(*row) for row in rows]
-            return [self._take_kept() for _ in range(min(limit, len(self._kept)))]
+            # a commit of a part of a batch in memory would have to store the rest
+            end = next((batch.last for batch in self._memory if batch.last >= first), first + limit)
+            number = min(limit, len(self._kept), end - first + 1)
+            return [self._take_kept() for _ in range(number)]
 
     def _drop_kept(self, upto: int) -> None:
         while self._kept and self._kept[0].seq <= upto:
@@ -294,8 +464,12 @@ class SqliteStore:
         self._kept_bytes -= len(taken.body)
         return taken
 
-    def commit(self, step: StateCommit) -> None:
-        """Apply one step atomically; an exception means that nothing of it was applied."""
+    def commit(self, step: StateCommit) -> dict[CounterKey, float]:
+        """Apply one step atomically; an exception means that nothing of it was applied.
+
+        Returns:
+            The counts that were stored with the arrivals that waited in memory.
+        """
         # encoded before the transaction, for which senders wait
         buckets = [(tuple(key), data) for *key, data in step.buckets]
         counters = [((name, json.dumps(labels)), n) for (name, labels), n in step.counters]
@@ -304,6 +478,7 @@ class SqliteStore:
         draws = list(map(_draw_row, step.draws))
         with self.transaction() as db:
             done = db.execute("DELETE FROM inbox WHERE seq <= ?", (step.upto,)).rowcount
+            batches = self._store_memory(db, step.upto)
             _replace_rows(db, "buckets", ("service", "segment", "width", "start"), buckets)
             _replace_rows(db, "counters", ("name", "labels"), counters)
             db.executemany("INSERT OR REPLACE INTO evidence VALUES(?, ?, ?, ?)", step.evidence)
@@ -321,12 +496,20 @@ class SqliteStore:
             delete_ids(db, "drawn", step.finished)
             if step.also is not None:
                 step.also(db)
+        counts: dict[CounterKey, float] = {}
         with self._mutex:
+            for batch in batches:
+                self._memory.popleft()
+                self._memory_keys.difference_update(batch.keys)
+                done += sum(row.seq <= step.upto for row in batch.rows)
+                for key, by in batch.counts.items():
+                    counts[key] = counts.get(key, 0.0) + by
             self._saved_meta.update(meta)
             for name in step.forget_meta:
                 self._saved_meta.pop(name, None)
             self._depth -= done
             self._drop_kept(step.upto)
+        return counts
 
     def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         """Return the traces that wait for `tier` with `id > after`, oldest first; they stay."""
@@ -368,7 +551,11 @@ class SqliteStore:
         return rows[0][0] if rows else None
 
     def position(self, source: str) -> int:
-        """Return how far `source` was read; 0 for a new one."""
+        """Return how far `source` was read, what waits in memory included; 0 for a new one."""
+        with self._mutex:
+            for batch in reversed(self._memory):
+                if batch.progress.source == source:
+                    return batch.progress.position
         rows = self.fetch("SELECT position FROM progress WHERE source=?", source)
         return int(rows[0][0]) if rows else 0
 
@@ -402,6 +589,18 @@ def insert_rows(
     """Insert rows into the comma-separated columns of a table."""
     marks = ", ".join("?" * (columns.count(",") + 1))
     db.executemany(f"INSERT INTO {table}({columns}) VALUES({marks})", rows)
+
+
+def _number_rows(
+    arrivals: Sequence[TraceArrival], first: int, received: float
+) -> list[QueuedTrace]:
+    """Return arrivals as rows of the queue, the first of which has the id `first`."""
+    return [
+        QueuedTrace(
+            seq=seq, timestamp=row.timestamp, received=received, body=row.body, trace=row.trace
+        )
+        for seq, row in enumerate(arrivals, first)
+    ]
 
 
 def _remember_keys(db: sqlite3.Connection, generation: int, keys: Sequence[bytes]) -> list[bool]:
