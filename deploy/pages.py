@@ -177,15 +177,12 @@ def version_of(name: str) -> str:
 
 
 def redaction_table() -> str:
-    """The forms that the tests of the built-in redaction rules hold, by rule."""
-    rows = []
-    for rule, cases in yaml.safe_load(REDACTION_CASES.read_text("utf-8")).items():
-        forms = {
-            known: "; ".join(str(case["form"]) for case in cases if ("becomes" in case) is known)
-            for known in (True, False)
-        }
-        rows.append((f"`{rule}`", forms[True], forms[False]))
-    return markdown_table(("rule", "recognised", "not recognised"), rows)
+    """What the tests say that the built-in redaction rules leave, by rule."""
+    rows = [
+        (f"`{rule}`", "; ".join(str(case["form"]) for case in cases if "becomes" not in case))
+        for rule, cases in yaml.safe_load(REDACTION_CASES.read_text("utf-8")).items()
+    ]
+    return markdown_table(("rule", "not recognised"), rows)
 
 
 # Runbooks
