@@ -89,13 +89,15 @@ const char* const SPELT[] = {
 const char* const WORDY[] = {
     "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
 };
-const char FIGURE_START[] = "[\\d$€£¥₹](?<![\\w.].)";
-const char WORD_START[] =
-    "(?<![\\w.])(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|one|two|three|four|five|six|seven"
-    "|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen"
-    "|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|hundred|thousand|million|billion"
-    "|trillion|dozen|half a|noon|midnight|fy|fiscal|q1|q2|q3|q4|first|second|third|fourth|usd|eur"
-    "|gbp|jpy|inr|chf|cad|aud|rs|us|the |a )";
+// With what a quantity begins that begins with a letter; the first that fits counts.
+const char* const BEGINNINGS[] = {
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "one",
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
+    "billion", "trillion", "dozen", "half a", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
+    "q4", "first", "second", "third", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
+    "us", "the ", "a ",
+};
 
 const char* const MONTHS[] = {
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -301,22 +303,20 @@ inline bool parse_words(const Letters& text, unsigned __int128& value) {
 class Notation {
   public:
     explicit Notation(const English& english)
-        : english_(english), quantity_(QUANTITY, IGNORE_CASE), figure_start_(FIGURE_START),
-          word_start_(WORD_START), beside_("[^\\W\\d_]{3,}") {
+        : english_(english), quantity_(QUANTITY, IGNORE_CASE), beside_("[^\\W\\d_]{3,}") {
         for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
         for (const char* word : SPELT) add(spelt_, word);
         for (const char* word : WORDY) add(wordy_, word);
+        for (const char* word : BEGINNINGS) add(beginnings_, word);
     }
 
     // The numbers, dates and times of a text in order.
     void find(const Text& text, std::vector<Quantity>& out) const {
         std::vector<Py_ssize_t> starts;
         Match match;
-        Py_ssize_t at = 0, end = 0;
-        while (figure_start_.search(text, at, match)) {
-            starts.push_back(match.start());
-            at = match.end();
-        }
+        Py_ssize_t end = 0;
+        for (Py_ssize_t at = 0; at < text.size; at++)
+            if (is_figure(text.at(at)) && !joins_before(text, at)) starts.push_back(at);
         Letters wide;
         std::string narrow;
         Text low;
@@ -334,10 +334,15 @@ class Notation {
             low = Text(wide);
         }
         if (!longer && holds(spelt_, low)) {
-            at = 0;
-            while (word_start_.search(low, at, match)) {
-                starts.push_back(match.start());
-                at = match.end();
+            Py_ssize_t at = 0;
+            while (at + 1 < low.size) {
+                const Letters* word = standing(beginnings_, low, at);
+                if (!word || joins_before(low, at)) {
+                    at++;
+                    continue;
+                }
+                starts.push_back(at);
+                at += (Py_ssize_t)word->size();
             }
             std::sort(starts.begin(), starts.end());
         }
@@ -407,10 +412,11 @@ class Notation {
         std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
     };
 
-    struct Place { Letters kind, key; std::vector<Letters> beside; };
+    struct Place { Letters kind, key; Py_ssize_t start, end; };
 
     // What a text has, by value, as it is written there.
     struct Quantities {
+        const Text* text;
         std::unordered_map<Letters, Letters> whole, figures;
         std::vector<Place> places;
     };
@@ -426,13 +432,28 @@ class Notation {
     }
 
     static bool holds(const Words& words, const Text& text) {
-        for (Py_ssize_t at = 0; at + 1 < text.size; at++) {
-            Py_UCS4 one = text.at(at), two = text.at(at + 1);
-            if ((one | two) > 127) continue;
-            for (const Letters& word : words.words[words.numbers[one << 7 | two]])
-                if (at + (Py_ssize_t)word.size() <= text.size && text.stands(word, at)) return true;
-        }
+        for (Py_ssize_t at = 0; at + 1 < text.size; at++)
+            if (standing(words, text, at)) return true;
         return false;
+    }
+
+    // The first of the words that stands at a place, before the last character.
+    static const Letters* standing(const Words& words, const Text& text, Py_ssize_t at) {
+        Py_UCS4 one = text.at(at), two = text.at(at + 1);
+        if ((one | two) > 127) return nullptr;
+        for (const Letters& word : words.words[words.numbers[one << 7 | two]])
+            if (at + (Py_ssize_t)word.size() <= text.size && text.stands(word, at)) return &word;
+        return nullptr;
+    }
+
+    static bool is_figure(Py_UCS4 sign) {
+        if (sign < 128) return (sign >= '0' && sign <= '9') || sign == '$';
+        return sign == U'€' || sign == U'£' || sign == U'¥' || sign == U'₹' || Py_UNICODE_ISDECIMAL(sign);
+    }
+
+    // Whether what stands at a place goes on with a word or a number.
+    static bool joins_before(const Text& text, Py_ssize_t at) {
+        return at > 0 && (text.at(at - 1) == '.' || is_word(text.at(at - 1)));
     }
 
     static bool looks_structured(const Text& text) {
@@ -447,6 +468,7 @@ class Notation {
 
     Quantities read_all(const Text& text) const {
         Quantities out;
+        out.text = &text;
         std::vector<Quantity> items;
         bool record = looks_structured(text);
         find(text, items);
@@ -455,7 +477,7 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
             Letters last = item.keys.back().whole();
-            out.places.push_back({item.kind(), last, words_beside(text, item.start, item.end)});
+            out.places.push_back({item.kind(), last, item.start, item.end});
             if (item.figure >= 0) out.figures.emplace(last, text.part(item.figure, item.figure_end));
         }
         return out;
@@ -485,15 +507,17 @@ class Notation {
         }
     }
 
-    static bool stands_replaced(
+    bool stands_replaced(
         const Quantity& item, const std::vector<Letters>& beside,
-        const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) {
+        const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
+        if (beside.size() < 2) return false;
         for (const Quantities& one : known)
             for (const Place& place : one.places) {
                 if (place.kind != item.kind() || said.count(place.key)) continue;
+                std::vector<Letters> there = words_beside(*one.text, place.start, place.end);
                 int shared = 0;
                 for (const Letters& word : beside)
-                    shared += std::binary_search(place.beside.begin(), place.beside.end(), word);
+                    shared += std::binary_search(there.begin(), there.end(), word);
                 if (shared > 1) return true;
             }
         return false;
@@ -735,9 +759,9 @@ class Notation {
     static const int MOST = 200;  // quantities of one text
     static const Py_ssize_t REACH = 60;  // characters beside a quantity
     const English& english_;
-    Pattern quantity_, figure_start_, word_start_, beside_;
+    Pattern quantity_, beside_;
     int groups_[G_COUNT];
-    Words spelt_, wordy_;
+    Words spelt_, wordy_, beginnings_;
 };
 
 }  // namespace ragmeter
