@@ -69,8 +69,9 @@ def commands_page() -> str:
     parts = [
         "# Commands",
         mark("generated"),
-        "What `ragmeter COMMAND --help` says. Settings come from `--config FILE` and the\n"
-        "environment ([settings](configuration.md)); results go to stdout, messages to stderr.\n\n"
+        "What `ragmeter COMMAND --help` says. Commands that read settings take them from the\n"
+        "YAML file of `-c, --config FILE`, which is left out below, and from the environment\n"
+        "([settings](configuration.md)); results go to stdout, messages to stderr.\n\n"
         "Where a command says nothing else, its exit status is 0 if it did what it says, 2 if\n"
         "what you wrote is mistaken (options, settings, rules or a suite), and 1 otherwise: a\n"
         "file, a model or a topic that these name cannot be used, a service does not answer, or\n"
@@ -92,8 +93,11 @@ def command_parts(command: Any, path: str) -> Iterator[str]:
             yield from command_parts(one, f"{path} {name}")
         return
     with command.make_context(path, [], resilient_parsing=True) as context:
-        yield f"```sh\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```"
-        records = [one.get_help_record(context) for one in command.params if one.name != "help"]
+        usage = command.collect_usage_pieces(context)
+        if usage != ["[OPTIONS]"]:
+            yield f"```sh\n{' '.join([path, *usage])}\n```"
+        shown = [one for one in command.params if one.name not in ("help", "config")]
+        records = [one.get_help_record(context) for one in shown]
     rows = [(f"`{escape_cell(names)}`", escape_cell(text)) for names, text in filter(None, records)]
     if rows:
         yield markdown_table(("argument or option", "meaning"), rows)
