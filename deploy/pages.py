@@ -112,7 +112,7 @@ def names_tables() -> str:
     metrics = [
         (
             f"`{spec.gauge}`",
-            ", ".join(f"`{name}`" for name in spec.scorers),
+            ", ".join(f"`{name}`" for name in spec.scorers if name not in twins(spec.scorers)),
             spec.range,
             spec.good or "neither",
             escape_cell(spec.meaning),
@@ -129,6 +129,11 @@ def names_tables() -> str:
         markdown_table(("name", "type", "labels", "meaning"), other_names(others)),
     ]
     return "\n\n".join(parts)
+
+
+def twins(scorers: tuple[str, ...]) -> set[str]:
+    """The scorers of judged canaries that stand beside those of the traffic."""
+    return {f"canary/{name}" for name in scorers}
 
 
 def other_names(families: list[MetricFamily]) -> list[tuple[str, str, str, str]]:
