@@ -12,6 +12,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ragmeter.cited_sources import read_source
@@ -138,6 +139,7 @@ _WIDE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # scripts with
 _MIN_WIDE = 8
 
 
+@lru_cache(8)  # a trace in hand is asked several times
 def read_answer_text(text: str) -> str:
     """Return what the user read of an answer: of JSON its field, of a raw reply what is inside."""
     wrapped = read_wrapped_answer(text)

@@ -513,7 +513,7 @@ class Trace(_TraceModel):
     def as_read(self) -> Trace:
         """Return the trace with the answer that is scored; citations move with its text."""
         text = self.answer_text
-        if text is self.answer or text is None:
+        if text is None or text == self.answer:
             return self
         given = self.answer or ""
         moved = [_citation_within(citation, given, text) for citation in self.citations or ()]
