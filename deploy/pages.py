@@ -64,43 +64,32 @@ def mark(name: str, text: str = "made by `python -m deploy.pages`") -> str:
 
 
 def commands_page() -> str:
-    """Every command with its arguments and options, from what `--help` shows."""
+    """What every command does; `--help` has its arguments and options."""
     root: Any = typer.main.get_command(app)
     parts = [
         "# Commands",
         mark("generated"),
-        "What `ragmeter COMMAND --help` says. Commands that read settings take them from the\n"
-        "YAML file of `-c, --config FILE`, which is left out below, and from the environment\n"
-        "([settings](configuration.md)); results go to stdout, messages to stderr.\n\n"
+        "`ragmeter COMMAND --help` shows the arguments and options of each. Settings come\n"
+        "from `--config FILE` and the environment ([settings](configuration.md)); results go\n"
+        "to stdout, messages to stderr.\n\n"
         "Where a command says nothing else, its exit status is 0 if it did what it says, 2 if\n"
         "what you wrote is mistaken (options, settings, rules or a suite), and 1 otherwise: a\n"
         "file, a model or a topic that these name cannot be used, a service does not answer, or\n"
         "nothing could be read.",
     ]
     for title, names in SECTIONS.items():
-        parts.append(f"## {title}")
-        for name in names:
-            parts += command_parts(root.commands[name], f"ragmeter {name}")
+        rows = [row for name in names for row in command_rows(root.commands[name], name)]
+        parts += [f"## {title}", markdown_table(("`ragmeter` …", "does"), rows)]
     return "\n\n".join(parts) + "\n"
 
 
-def command_parts(command: Any, path: str) -> Iterator[str]:
+def command_rows(command: Any, path: str) -> Iterator[tuple[str, str]]:
     """Typer has its own copy of click, whose types have no public name."""
-    yield f"### {path}"
-    yield cleandoc(command.help or "")
     if commands := getattr(command, "commands", None):
         for name, one in commands.items():
-            yield from command_parts(one, f"{path} {name}")
+            yield from command_rows(one, f"{path} {name}")
         return
-    with command.make_context(path, [], resilient_parsing=True) as context:
-        usage = command.collect_usage_pieces(context)
-        if usage != ["[OPTIONS]"]:
-            yield f"```sh\n{' '.join([path, *usage])}\n```"
-        shown = [one for one in command.params if one.name not in ("help", "config")]
-        records = [one.get_help_record(context) for one in shown]
-    rows = [(f"`{escape_cell(names)}`", escape_cell(text)) for names, text in filter(None, records)]
-    if rows:
-        yield markdown_table(("argument or option", "meaning"), rows)
+    yield f"`{path}`", escape_cell(" ".join(cleandoc(command.help or "").split()))
 
 
 # Names of metrics
