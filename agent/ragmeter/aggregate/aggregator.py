@@ -307,7 +307,8 @@ class Aggregator:
         self.windows.advance(at)
         changed = self.windows.take_changed()
         moved = self.parts.evaluate(at, changed)
-        transitions += [*moved, *self.parts.hear(moved, at)]
+        transitions += moved
+        transitions += self.parts.hear(transitions, at)
         # only at the steps of event time: when slots are freed must not depend on batches
         if changed and (expired := self.names.free(self.windows)):
             self.counters.forget("service", expired)

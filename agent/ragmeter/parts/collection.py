@@ -90,7 +90,7 @@ class Parts:
         return [event for part in self._parts.values() for event in part.evaluate(now, changed)]
 
     def hear(self, moved: Sequence[Event], at: float) -> list[Event]:
-        """Have every part take in alerts of rules that moved, and return what moved with them."""
+        """Have every part take in alerts that moved, and return what moved with them."""
         return [event for part in self._parts.values() for event in part.hear(moved, at)]
 
     def next_due(self) -> float:

@@ -335,7 +335,7 @@ class Part(ABC, Generic[StateT]):
         return ()
 
     def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:
-        """Take in alerts of rules that moved at event time `at`; return what moved with them."""
+        """Take in alerts that moved at event time `at`; return what moved with them."""
         return ()
 
     def next_due(self) -> float:

@@ -52,16 +52,18 @@ def describe_since(incident: Incident, now: float | None) -> str:
     return f"since {clock(incident.since)}" + (f" ({lasted})" if lasted else "")
 
 
-def clock(seconds: float | None) -> str:
-    """Return a time of the day."""
-    return f"{datetime.fromtimestamp(max(0.0, seconds or 0.0), UTC):%H:%M} UTC"
+def clock(seconds: float | None, now: float | None = None) -> str:
+    """Return a time of the day, with the date if it is not within twelve hours of `now`."""
+    at = max(0.0, seconds or 0.0)
+    near = now is None or abs(now - at) < 43_200
+    return f"{datetime.fromtimestamp(at, UTC):{'%H:%M' if near else '%d %b %H:%M'}} UTC"
 
 
 def length(seconds: float) -> str:
     """Return a length of time in minutes, hours or days."""
     minutes = round(seconds / 60)
     if minutes < 120:
-        return f"{minutes} min"
+        return f"{max(1, minutes)} min"
     hours = seconds / 3600
     return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
 

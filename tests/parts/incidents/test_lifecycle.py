@@ -172,6 +172,60 @@ def test_signals_of_one_onset_are_one_incident_and_a_later_onset_is_another(stag
     assert len(stage.book.incidents()) == 3
 
 
+GOAL = {
+    "rule": "RagGoalMissed",
+    "statistic": "goal",
+    "question": "answered",
+    "metric": "answered",
+    "op": "<",
+    "threshold": 0.9,
+    "value": 0.78,
+    "lower": 0.74,
+    "upper": 0.82,
+    "baseline": None,
+    "window": "24h",
+}
+
+
+def test_a_missed_goal_pages_says_both_numbers_and_ends_when_it_is_met(stage: Stage) -> None:
+    stage.run(120, refused=0.22)
+    stage.fire(**GOAL)
+    stage.run(30, refused=0.22)
+    (_, told) = stage.messages[0]
+    assert (told.severity, told.kind, told.question) == ("page", "refusals", "answered")
+    assert told.title == "bot: 22 % of questions are refused"
+    assert told.summary.startswith("Answered 78 % (74-82), goal 90 % since ")
+    assert "Goal missed: answered at least 90 %, is 78 % over 24h." in told.detail
+    assert told.detail[-1] == "Ends when the goal has not been missed beyond doubt for 15 min."
+    assert len(stage.messages) == 1
+    stage.resolve("RagGoalMissed")
+    stage.run(5)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+
+
+def test_a_goal_is_evidence_where_the_question_is_away_from_its_usual(stage: Stage) -> None:
+    """It raises the warning to a page, and holds it no longer than the number is away."""
+    stage.run(120)
+    stage.run(10, refused=0.12)
+    stage.fire(rule="RagDrift", severity="warning", value=0.88)
+    stage.run(10, refused=0.12)
+    stage.fire(**GOAL)
+    stage.run(30, refused=0.12)
+    (only,) = stage.book.incidents()
+    assert [(severity, state) for _, severity, state, _ in stage.told()] == [
+        ("warning", "open"),
+        ("page", "open"),
+    ]
+    assert [one.rule for one in only.signals] == ["RagDrift", "RagGoalMissed"]
+    assert any(line.startswith("Goal missed: answered at least 90 %") for line in only.detail)
+    stage.run(60)
+    stage.resolve("RagDrift")
+    stage.run(20)
+    assert stage.states() == ["over"], "though the goal of a day is still missed"
+    stage.run(60)
+    assert len(stage.messages) == 3, "and it opens no other"
+
+
 def test_a_change_within_ten_minutes_is_named_and_one_hours_before_is_not() -> None:
     stage = Stage()
     stage.run(CALM, tags={"prompt_version": "v11", "model": "a"})

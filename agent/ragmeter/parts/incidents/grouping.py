@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragmeter.parts.incidents.signals import IncidentSignal, Onset
+from ragmeter.core.durations import parse_duration
+from ragmeter.parts.incidents.signals import IncidentSignal, Onset, without_known_goals
 from ragmeter.parts.views import IncidentKind
 
 # What stands first moves what stands after it: a request that fails has no passages, wrong
@@ -43,7 +44,8 @@ _CONSEQUENCES = ("refusals", "ungrounded", "incomplete", "citations", "wrong_pas
 
 def choose_lead(signals: Sequence[IncidentSignal]) -> IncidentSignal:
     """Return the signal that says what is wrong: a page before a warning, a cause first."""
-    firing = [one for one in signals if one.alert.state == "firing"] or list(signals)
+    known = without_known_goals(signals)
+    firing = [one for one in known if one.alert.state == "firing"] or known
     return min(firing, key=lambda one: _lead_rank(one, firing))
 
 
@@ -73,6 +75,8 @@ def belongs(signal: IncidentSignal, members: Sequence[IncidentSignal], onset: On
         return False
     if signal.onset.near(onset):
         return True
+    if signal.of_goal:  # what began within the time of its level may be why it is missed
+        return onset.at >= signal.onset.at - parse_duration(signal.alert.window)
     return any(_same_number(signal, one) for one in members)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ragmeter.alerts.alert import KEEP_RESOLVED, MAX_WORST, Alert, alert_id
 from ragmeter.alerts.rule_sets import incident_runbook, runbook_link
@@ -37,7 +38,13 @@ from ragmeter.parts.incidents.numbers import (
     slow_share,
 )
 from ragmeter.parts.incidents.passage_sets import PassageSets
-from ragmeter.parts.incidents.signals import IncidentSignal, Onset, read_signal
+from ragmeter.parts.incidents.signals import (
+    IncidentSignal,
+    Onset,
+    is_of_goal,
+    read_signal,
+    without_known_goals,
+)
 from ragmeter.parts.incidents.texts import question_lines, write_texts
 from ragmeter.parts.views import (
     Incident,
@@ -62,6 +69,7 @@ _SLOWER = 1.5  # times the usual p95
 _SEARCH = 60.0  # seconds between two looks for the cause, at first
 _SURELY_BACK = 0.5  # of the worst shift: what may be left when it is over
 _COST = NumberKey("cost_usd", "builtin")
+_GOAL_UNITS: Mapping[str, IncidentUnit] = {"fast": "seconds", "cost": "usd"}
 _MAIN_FAILURE = 0.85  # of all failures, from which on they are called by its kind
 _ASKED = 25  # worst traces whose questions are counted: the texts of as many are kept
 _MAX_OPEN = 200  # incidents that stand at once
@@ -501,7 +509,7 @@ class IncidentBook:
             since_lower=onset.lower,
             since_upper=onset.upper,
             unit=_unit(number, lead.alert),
-            better="lower" if spec is None else spec.better,
+            better=_better(lead.alert) if spec is None else spec.better,
             segment=segment,
             worst=tuple(dict.fromkeys([*incident.worst, *worst]))[: 2 * MAX_WORST],
             signals=tuple(sorted(incident.signals, key=lambda one: one.id != lead.alert.id)),
@@ -695,7 +703,8 @@ class IncidentBook:
             return "open" if firing or silent else "over"
         if silent:
             return "no traffic"
-        verdicts = [self._is_back(row, signal, now) for signal in signals]
+        # a level over a day misses its goal for long after the number is back at its usual
+        verdicts = [self._is_back(row, signal, now) for signal in without_known_goals(signals)]
         if row.number is not None and incident.segment:
             verdicts.append(self._number_back(row, row.number, incident.segment, now))
         if all(verdicts):
@@ -823,7 +832,13 @@ def _frozen_name(number: NumberKey, segment: str) -> str:
 def _unit(number: NumberKey | None, alert: Alert) -> IncidentUnit:
     if number is not None:
         return NUMBERS[number.metric].unit
+    if is_of_goal(alert):
+        return _GOAL_UNITS.get(alert.question, "share")
     return "share" if alert.unscored is not None else "count"
+
+
+def _better(alert: Alert) -> Literal["higher", "lower"]:
+    return "higher" if alert.op.startswith("<") and is_of_goal(alert) else "lower"
 
 
 def runbook_of(kind: IncidentKind, alert: Alert) -> str:

@@ -6,6 +6,7 @@ some time after it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ragmeter.alerts.alert import Alert
@@ -20,6 +21,18 @@ _LEAST_DELAY = 900.0  # seconds that a rule may be late, however short its windo
 
 # Reasons of an end that say nothing of the number: nobody looks at it any more.
 _WITHDRAWN = ("no longer", "now watches", "no data")
+
+# What is wrong where a goal is missed, by question.
+_GOAL_KINDS: Mapping[str, IncidentKind] = {
+    "works": "failures",
+    "fast": "slow",
+    "answered": "refusals",
+    "grounded": "ungrounded",
+    "retrieved": "wrong_passages",
+    "cited": "citations",
+    "complete": "incomplete",
+    "cost": "cost",
+}
 
 Family = str
 """What may be one cause: what users see, our own measuring, the absence of traffic, a rule."""
@@ -68,6 +81,11 @@ class IncidentSignal(NamedTuple):
         return f"rule {self.alert.rule}" if self.kind == "rule" else "users"
 
     @property
+    def of_goal(self) -> bool:
+        """Whether it says that a goal of the user is missed."""
+        return is_of_goal(self.alert)
+
+    @property
     def withdrawn(self) -> bool:
         """Whether it ended for a reason that says nothing of the number."""
         alert = self.alert
@@ -82,7 +100,20 @@ def read_signal(alert: Alert) -> IncidentSignal:
     )
 
 
+def is_of_goal(alert: Alert) -> bool:
+    """Return whether an alert says that a goal of the user is missed."""
+    return alert.statistic == "goal"
+
+
+def without_known_goals(signals: Sequence[IncidentSignal]) -> list[IncidentSignal]:
+    """Return the signals without goals on questions of which another signal tells as well."""
+    told = {one.question for one in signals if not one.of_goal}
+    return [one for one in signals if not one.of_goal or one.question not in told]
+
+
 def _meaning(alert: Alert) -> tuple[IncidentKind, str, NumberKey | None]:
+    if is_of_goal(alert):
+        return _GOAL_KINDS[alert.question], alert.question, None
     if alert.metric == "traces":
         return "no_traffic", "", None
     measured = alert.unscored is not None or alert.metric.startswith("judge_")
@@ -109,5 +140,7 @@ def _onset(alert: Alert) -> Onset:
     if alert.drift is not None or not alert.window:
         return Onset(alert.since, alert.since, alert.since)
     # a rule is true when its window holds enough that is bad: it began before
-    length = max(parse_duration(alert.window), _LEAST_DELAY)
+    length = _LEAST_DELAY
+    if not is_of_goal(alert):  # a goal may be missed long after what its level is about began
+        length = max(parse_duration(alert.window), length)
     return Onset(alert.since, alert.since - length, alert.since)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from ragmeter.alerts.alert import clean_text, format_number
+from ragmeter.alerts.alert import Alert, clean_text, format_number
+from ragmeter.parts.incident_words import clock, length
 from ragmeter.parts.incidents.cause import IncidentFacts, describe_failures
+from ragmeter.parts.incidents.signals import is_of_goal
 from ragmeter.parts.views import Change, Incident, IncidentKind
 
 MAX_TITLE = 100  # characters
@@ -72,6 +73,12 @@ _NUMBER_NAMES: dict[IncidentKind, str] = {
     "rule": "Value",
 }
 
+_SHARE_NAMES: dict[IncidentKind, str] = {
+    "wrong_passages": "With a relevant passage",
+    "citations": "Supported citations",
+}
+"""The same of the level of a question, where that is another number."""
+
 _FAILURE_NAMES = {"error": "errors", "timeout": "timeouts", "empty_answer": "empty answers"}
 
 
@@ -112,19 +119,6 @@ def format_value(value: float | None, unit: str) -> str:
     if unit == "points":
         return f"{value:.0f}"
     return format_number(value)
-
-
-def format_time(at: float, now: float) -> str:
-    """Return a time of the day, with the date if it is not within twelve hours."""
-    moment = datetime.fromtimestamp(at, UTC)
-    return f"{moment:%H:%M} UTC" if abs(now - at) < 43_200 else f"{moment:%d %b %H:%M} UTC"
-
-
-def format_length(seconds: float) -> str:
-    """Return a length of time in the unit that fits it."""
-    if seconds < 5_400:
-        return f"{max(1, round(seconds / 60))} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
 def _segment_words(segment: str, limit: int = _NAME_LENGTHS[0]) -> str:
@@ -232,7 +226,7 @@ def _times(incident: Incident) -> str:
 
 def _summary(incident: Incident, facts: IncidentFacts) -> str:
     now = incident.updated_at
-    since = f"since {format_time(incident.since, now)}"
+    since = f"since {clock(incident.since, now)}"
     if incident.ended_at is not None:
         return _ended_summary(incident)
 
@@ -263,6 +257,8 @@ def _levels(incident: Incident, facts: IncidentFacts) -> str:
     """Return both levels, the usual one and the present one."""
     kind = incident.kind
     name = _NUMBER_NAMES[kind]
+    if kind in _SHARE_NAMES and incident.unit == "share":
+        name = _SHARE_NAMES[kind]
     unit = incident.unit
     usual = format_value(incident.usual, unit)
     level = format_value(incident.level, unit)
@@ -284,7 +280,9 @@ def _levels(incident: Incident, facts: IncidentFacts) -> str:
         interval = f" ({100 * incident.lower:.0f}-{100 * incident.upper:.0f})"
     ends = {"usd": " per 1,000 answers", "points": " of 100"}.get(unit, "")
     if incident.usual is None:
-        return f"{name} {level}{interval}{ends}"
+        goal = _goal_of(incident)
+        wanted = "" if goal is None else f", goal {format_value(goal.threshold, unit)}"
+        return f"{name} {level}{interval}{ends}{wanted}"
     return f"{name} {usual} -> {level}{interval}{ends}"
 
 
@@ -316,22 +314,22 @@ def _serves_one_set(incident: Incident, facts: IncidentFacts) -> bool:
 
 def _ended_summary(incident: Incident) -> str:
     ended = incident.ended_at or incident.updated_at
-    length = format_length(ended - incident.since)
-    span = f"{format_time(incident.since, ended)} to {format_time(ended, ended)}"
+    lasted = length(ended - incident.since)
+    span = f"{clock(incident.since, ended)} to {clock(ended)}"
     if incident.state != "over":
         why = "No traffic" if incident.state == "no traffic" else "No longer measured"
         level = format_value(incident.level, incident.unit)
         return _fit(
-            lambda n: f"{why}: not known to be over. Last known {level}, after {length} ({span}).",
+            lambda n: f"{why}: not known to be over. Last known {level}, after {lasted} ({span}).",
             MAX_SUMMARY,
         )
     if incident.kind == "no_traffic":
-        return _fit(lambda n: f"Requests come again, after {length} ({span}).", MAX_SUMMARY)
+        return _fit(lambda n: f"Requests come again, after {lasted} ({span}).", MAX_SUMMARY)
     name = _NUMBER_NAMES[incident.kind]
     if incident.kind == "rule" and incident.signals:
         name = short_name(incident.signals[0].metric, 30)
     if incident.level is None:
-        return _fit(lambda n: f"Over after {length} ({span}).", MAX_SUMMARY)
+        return _fit(lambda n: f"Over after {lasted} ({span}).", MAX_SUMMARY)
     ends = {"usd": " per 1,000 answers", "points": " of 100"}.get(incident.unit, "")
     usual = (
         f", usual {format_value(incident.usual, incident.unit)}"
@@ -340,7 +338,7 @@ def _ended_summary(incident: Incident) -> str:
     )
     level = format_value(incident.level, incident.unit)
     return _fit(
-        lambda n: f"{name} now {level}{ends}{usual}; lasted {length} ({span}).", MAX_SUMMARY
+        lambda n: f"{name} now {level}{ends}{usual}; lasted {lasted} ({span}).", MAX_SUMMARY
     )
 
 
@@ -353,7 +351,7 @@ def _detail(incident: Incident, facts: IncidentFacts, least: float | None) -> tu
         share = format_value(facts.change_share, "share")
         lines.append(
             f"Changed: {short_name(change.tag)} {old}{short_name(change.value)} at "
-            f"{format_time(change.at, now)}, {share} of requests."
+            f"{clock(change.at, now)}, {share} of requests."
         )
     elif incident.kind not in ("measuring", "no_traffic", "rule"):
         lines.append("Changed: no new model, prompt, index or tag within 10 minutes of the onset.")
@@ -375,12 +373,28 @@ def _detail(incident: Incident, facts: IncidentFacts, least: float | None) -> tu
     effect = _effect(incident, facts)
     if effect:
         lines.append(effect)
+    lines += [_goal_line(one) for one in incident.signals if is_of_goal(one)]
     also = _also(incident)
     if also:
         lines.append(f"Same incident: {', '.join(also)}.")
     if incident.ended_at is None:
         lines.append(_ends_when(incident, least))
     return tuple(clean_text(line, MAX_LINE) for line in lines)
+
+
+def _goal_of(incident: Incident) -> Alert | None:
+    """Return the goal that an incident is about, None where other signals tell more."""
+    lead = incident.signals[0] if incident.signals else None
+    return lead if lead is not None and is_of_goal(lead) else None
+
+
+def _goal_line(alert: Alert) -> str:
+    unit = {"fast": "seconds", "cost": "usd"}.get(alert.question, "share")
+    value, goal = (format_value(one, unit) for one in (alert.value, alert.threshold))
+    limit = "at most" if alert.op.startswith(">") else "at least"
+    state = "missed" if alert.state == "firing" else "no longer missed"
+    what = "failing requests" if alert.question == "works" else alert.question
+    return f"Goal {state}: {what} {limit} {goal}, is {value} over {alert.window}."
 
 
 def question_lines(questions: Sequence[tuple[str, int]]) -> list[str]:
@@ -415,7 +429,11 @@ def _also(incident: Incident) -> list[str]:
         "relevance": "relevance",
         "cost_usd": "cost",
     }
-    others = [names.get(one.metric, short_name(one.metric, 30)) for one in incident.signals]
+    others = [
+        names.get(one.metric, short_name(one.metric, 30))
+        for one in incident.signals
+        if not is_of_goal(one)
+    ]
     skipped = {names.get(lead, short_name(lead, 30))}
     return [name for name in dict.fromkeys(others) if name not in skipped][:6]
 
@@ -423,6 +441,8 @@ def _also(incident: Incident) -> list[str]:
 def _ends_when(incident: Incident, least: float | None) -> str:
     if incident.kind == "no_traffic":
         return "Ends when requests come again."
+    if _goal_of(incident) is not None:
+        return "Ends when the goal has not been missed beyond doubt for 15 min."
     if incident.usual is None or least is None:
         return "Ends when the signals that opened it have ended."
     side = "below" if incident.better == "lower" else "above"
@@ -449,8 +469,8 @@ def _advice(incident: Incident) -> str:
 
 def _fit(make: Callable[[int], str], limit: int) -> str:
     """Return a text with names as long as the limit allows."""
-    for length in _NAME_LENGTHS:
-        text = make(length)
+    for most in _NAME_LENGTHS:
+        text = make(most)
         if len(text) <= limit:
             return text
     return clean_text(text, limit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from ragmeter.core.durations import parse_window
 from ragmeter.metrics.costs import list_prices
 from ragmeter.parts.questions.catalogue import QUESTIONS, QuestionSpec, scores_of
 from ragmeter.parts.questions.estimator import MODEL_SPREAD
+from ragmeter.parts.questions.goals import WatchedGoal, misses
 from ragmeter.parts.questions.levels import (
     MANY_LABELS,
     TimeStretch,
@@ -106,6 +107,8 @@ class ServiceRow:
         looked_at: When sources were last chosen, or found to be the same.
         cost_given_at: When a request last told its cost.
         cost_estimated_at: When a cost was last estimated and counted.
+        goals: By question, what became of the goal of the user.
+        goals_due: When the goals are next looked at; None: not before another request.
     """
 
     sources: dict[str, ChosenSource]
@@ -114,6 +117,8 @@ class ServiceRow:
     looked_at: float
     cost_given_at: float | None = None
     cost_estimated_at: float | None = None
+    goals: dict[str, WatchedGoal] = field(default_factory=dict)
+    goals_due: float | None = None
 
     def count_cost(self, at: float, given: float | None, estimate: float | None) -> float | None:
         """Return the cost of a request that counts, of which one may be given or estimated.
@@ -467,20 +472,11 @@ def _state(
     row: ServiceRow,
 ) -> State:
     severities = {severity for name, severity, _ in row.incidents.values() if name == question.name}
-    if "critical" in severities or _misses(question, level, goal):
+    if "critical" in severities or misses(question.better, level, goal):
         return "bad"
     if severities or worse:
         return "moved"
     return "not enough" if level is None and movement is None else "good"
-
-
-def _misses(question: QuestionSpec, level: Level | None, goal: float | None) -> bool:
-    """Return whether the goal is missed beyond doubt: by the end of the interval nearer to it."""
-    if level is None or goal is None:
-        return False
-    if question.better == "lower":
-        return level.lower > goal
-    return level.upper is not None and level.upper < goal
 
 
 def _describe_source(question: QuestionSpec, level: Level | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 
+from ragmeter.alerts.alert import Alert
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.feedback import PEOPLE
@@ -31,6 +32,13 @@ from ragmeter.parts.questions.answers import (
 from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
 from ragmeter.parts.questions.clusters import LEAST_TENANTS, find_slot
 from ragmeter.parts.questions.files import FileQuestions
+from ragmeter.parts.questions.goals import (
+    GOAL_RULE,
+    LOOK_SECONDS,
+    WatchedGoal,
+    follow_goal,
+    withdraw,
+)
 from ragmeter.parts.questions.levels import worth_of
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.samples import (
@@ -224,6 +232,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
                 row.first_seen[segment] = trace.timestamp
                 self._touched[trace.service] = None
         self._count_good(trace, values)
+        self._note_goals(trace)
 
     def _count_good(self, trace: ScoredTrace, values: Mapping[int, float]) -> None:
         """Count a request for the questions whose number rests on every request."""
@@ -271,6 +280,13 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
                 values=values,
             )
 
+    def _note_goals(self, trace: ScoredTrace) -> None:
+        """Have the goals of a service looked at: there is a request to look at."""
+        row = self._row(trace.service)
+        if self._settings.goals and row.goals_due is None:
+            row.goals_due = (trace.timestamp // LOOK_SECONDS + 1) * LOOK_SECONDS
+            self._touched[trace.service] = None
+
     def _row(self, service: str) -> ServiceRow:
         row = self._rows.get(service)
         if row is None:
@@ -295,11 +311,46 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
                 self._choose_sources(name, now)
         return ()
 
+    def evaluate(self, now: float, changed: Mapping[str, Collection[str]]) -> Sequence[Event]:
+        """Look at the goals of services that had requests, every five minutes of event time."""
+        moved: list[Alert] = []
+        for service, row in sorted(self._rows.items()):
+            if row.goals_due is not None and now >= row.goals_due:
+                row.goals_due = None
+                self._touched[service] = None
+                moved += self._follow_goals(service, row, now)
+        return moved
+
+    def _follow_goals(self, service: str, row: ServiceRow, now: float) -> list[Alert]:
+        moved: list[Alert] = []
+        for answer in self.answers(service):
+            if answer.question in self._settings.goals:
+                watched = row.goals.setdefault(answer.question, WatchedGoal())
+                moved += follow_goal(watched, answer, service, now)
+        for question, watched in row.goals.items():
+            if question not in self._settings.goals:
+                moved += withdraw(watched, now)
+        return moved
+
+    def next_due(self) -> float:
+        """Return when the goals of a service are next looked at."""
+        due = (row.goals_due for row in self._rows.values())
+        return min((one for one in due if one is not None), default=math.inf)
+
+    def alerts(self) -> Sequence[Alert]:
+        """Return copies of the alerts of goals: those that are missed, and those lately met."""
+        return [
+            watched.alert.copy()
+            for _, row in sorted(self._rows.items())
+            for _, watched in sorted(row.goals.items())
+            if watched.alert is not None and not watched.alert.is_expired(self._time)
+        ]
+
     def hear(self, moved: Sequence[Event], at: float) -> Sequence[Event]:
         """Note the incidents of services: their onset freezes what is usual."""
         for alert in moved:
             row = self._rows.get(alert.service)
-            if row is None:
+            if row is None or alert.rule == GOAL_RULE:  # a goal is no usual
                 continue
             question = alert.question or QUESTION_OF.get(alert.metric)
             if alert.state == "firing" and question is not None:
