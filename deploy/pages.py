@@ -155,7 +155,7 @@ def formats_table() -> str:
     """What is written, by which module, in which version: the number is that of the code."""
     rows = []
     for entry in yaml.safe_load(FORMATS.read_text("utf-8")):
-        versions = [version_of(name) for name in entry.get("version", [])]
+        versions = [version_of(name) for name in entry["version"]]
         rows.append(
             (entry["what"], f"`{entry['where']}`", ", ".join(versions), entry.get("another", ""))
         )
