@@ -66,6 +66,7 @@ def aggregator(services: int = 50) -> Aggregator:
             "segments": ["tenant"],
             "limits": {"services": services},
             "alerts": {"evaluation_seconds": STEP},
+            "goals": {"works": 0.9, "fast": 0.5},
         },
     )
     return Aggregator(settings, load_rules(brought=[RULES]), SCORER.pairs, parts=PARTS)

@@ -94,6 +94,13 @@ def test_of_works_the_share_that_fails_is_told() -> None:
     assert (alert.op, round(alert.threshold, 3)) == (">", 0.01)
 
 
+def test_of_fast_it_is_the_total_time() -> None:
+    slow = level(12.0, half=1.0, window="1h")
+    fast = grounded(0, question="fast", unit="seconds", better="lower", goal=10.0, level=slow)
+    ((_, alert),) = play([fast] * 5)[1]
+    assert (alert.metric, alert.labels["stage"], alert.op) == ("latency", "total", ">")
+
+
 def test_a_goal_that_is_taken_back_ends_its_alert() -> None:
     watched, _ = play([grounded(0.7)] * 5)
     (alert,) = withdraw(watched, 3_000.0)

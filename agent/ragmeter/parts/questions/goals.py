@@ -115,6 +115,7 @@ def _begin(answer: Answer, service: str, since: float, now: float) -> Alert:
         updated_at=now,
         statistic="goal",
         question=answer.question,
+        labels={"stage": "total", "quantile": "0.95"} if metric == "latency" else {},
     )
 
 
