@@ -155,9 +155,9 @@ def test_the_owner_before_is_fenced_before_offset_and_state_are_read(
 
     async def story(owner: Owner) -> None:
         await until(lambda: owner.ready)
-        for offset, since in ((7, 7), (8, 8), (10, 9)):
-            owner.put(message(b"%d" % offset, offset), since)
-        owner.put(message(b"again", 8), 8)
+        for offset in (7, 8, 10):
+            owner.put(message(b"%d" % offset, offset))
+        owner.put(message(b"again", 8))
         await until(lambda: owner.position == 11)
 
     owner = run(monkeypatch, log, group, lambda: Owner(group), story)
@@ -241,10 +241,10 @@ def test_an_owner_begins_again_with_what_is_committed(
 
     async def story(owner: Owner) -> None:
         await until(lambda: owner.ready)
-        owner.put(message(b"a", 0), 0)
+        owner.put(message(b"a", 0))
         await until(lambda: owner.opened == 2 and owner.ready)
         assert not owner.queue, "what was taken is read again"
-        owner.put(message(b"a", 0), 0)
+        owner.put(message(b"a", 0))
         await until(lambda: owner.position == 1)
 
     run(monkeypatch, log, group, lambda: Owner(group), story, [error])
@@ -303,24 +303,6 @@ def test_a_defect_ends_the_worker(monkeypatch: pytest.MonkeyPatch, log: list[Any
     assert isinstance(group.failed[0], KeyError)
 
 
-def test_what_was_dropped_on_the_way_is_read_again_and_nothing_is_passed_over() -> None:
-    async def go() -> None:
-        group = Group([], 0)
-        owner = Owner(group)
-        owner.ready = True
-        owner.put(message(b"a", 0), 0)
-        owner.put(message(b"d", 5), 4)  # 1 to 3 were dropped; 4 is the end of a transaction
-        owner.put(message(b"e", 6), 6)
-        await asyncio.sleep(0)
-        assert [one.value for one in owner.queue] == [b"a"]
-        assert group.sought == [1], "once"
-        for offset, since in ((2, 1), (5, 3), (6, 6)):  # 1, 3 and 4 are ends of transactions
-            owner.put(message(b"x", offset), since)
-        assert [one.offset for one in owner.queue] == [0, 2, 5, 6]
-
-    asyncio.run(go())
-
-
 def test_the_lag_is_what_is_not_committed_and_the_end_of_a_transaction_is_nothing() -> None:
     async def go() -> None:
         owner = Owner(Group([], 0))
@@ -329,7 +311,7 @@ def test_the_lag_is_what_is_not_committed_and_the_end_of_a_transaction_is_nothin
         assert (owner.lag, owner.mark) == (0, None)
         owner.measure(5, 9)
         assert (owner.lag, owner.mark) == (4, (5, 5))
-        owner.put(message(b"a", 5, timestamp=1000), 5)
+        owner.put(message(b"a", 5, timestamp=1000))
         owner.measure(9, 9)
         assert owner.lag == 4
         assert owner.lag_seconds > 1e9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -53,7 +52,6 @@ _POLL_SECONDS = 0.5
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 _SILENT_SECONDS = 8.0  # they are asked every 2 s, and have 6 s to answer
-_LEAVE_SECONDS = 3.0  # to leave the group; then the process just ends, and the session expires
 
 
 async def run_worker(
@@ -152,11 +150,7 @@ async def run_worker(
         await worker.connect()
         if not worker.stop.is_set():
             worker.app = app
-            status = 1
-            try:
-                status = await worker.run(app)
-            finally:
-                await _leave(app, status)
+            status = await worker.run(app)
     return status
 
 
@@ -177,7 +171,7 @@ class _WorkerProcess:
         if self.problem is None and app is not None and not app.ready:
             problems.append("the group rebalances or the state is loaded")
         if app is not None:
-            problems += app.score.unreadable.values()
+            problems += [*app.score.unreadable.values(), *app.state.unreadable.values()]
         if app is not None and app.silence > _SILENT_SECONDS:
             problems.append(f"the brokers have not answered for {app.silence:.0f} s")
         if is_unready(self.stalled, self._settings.limits.stalled_seconds):
@@ -209,21 +203,12 @@ class _WorkerProcess:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def run(self, app: WorkerApp) -> int:
-        """Start the app, run its jobs, and return the exit status when it is time to end."""
-        starting = asyncio.create_task(app.faust.start())
-        stopping = asyncio.create_task(self.stop.wait())
-        try:
-            async with run_jobs(app.jobs, passing=PASSING):
-                await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if starting.done():
-                    starting.result()
-                status = await self._watch(app)
-                if not status:
-                    await self._drain(app)
-                return status
-        finally:
-            for task in (starting, stopping):
-                task.cancel()
+        """Run the jobs of the app, and return the exit status when it is time to end."""
+        async with run_jobs(app.jobs, passing=PASSING):
+            status = await self._watch(app)
+            if not status:
+                await self._drain(app)
+            return status
 
     async def _drain(self, app: WorkerApp) -> None:
         seconds = self._settings.limits.drain_seconds
@@ -240,9 +225,6 @@ class _WorkerProcess:
         limit = self._settings.limits.stalled_seconds
         away = False
         while not self.stop.is_set():
-            if app.fatal is None and app.faust.should_stop:
-                app.fatal = f"Faust has stopped: {app.faust.crash_reason!r}"
-                log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
             # while the brokers are away nobody gets on, and a restart would not help
@@ -256,15 +238,3 @@ class _WorkerProcess:
                 return 1
             await self.pause(_POLL_SECONDS)
         return 0
-
-
-async def _leave(app: WorkerApp, status: int) -> None:
-    """Leave the groups; what is not committed is delivered again."""
-    stopping = asyncio.create_task(app.stop())
-    done, _ = await asyncio.wait([stopping], timeout=_LEAVE_SECONDS)
-    if done and stopping.exception() is None:
-        return
-    log.warning("the worker could not leave its group in %.0f s", _LEAVE_SECONDS)
-    # Faust's waiting cannot be cancelled; a supervisor must not wait for its patience
-    logging.shutdown()
-    os._exit(status)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -59,10 +56,7 @@ def worker(config: options.ConfigOption = None) -> None:
                 run_worker(settings, rules, reread=lambda: load_settings(config), say=print_message)
             )
     if status:
-        # a thread of Faust that hangs must not keep a failed worker from being restarted
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(status)
+        raise typer.Exit(status)
 
 
 @dlq_app.command("list")

@@ -273,8 +273,13 @@ class KafkaSettings(SettingsSection):
 
     @property
     def score_group(self) -> str:
-        """The consumer group that reads traces and feedback."""
+        """The consumer group that reads traces."""
         return f"{self.group}-score"
+
+    @property
+    def documents_group(self) -> str:
+        """The consumer group that reads feedback."""
+        return f"{self.group}-documents"
 
     @property
     def counted_topics(self) -> tuple[str, ...]:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Protocol
 
-from ragmeter.kafka.owners import PASSING, OwnerGroup
+from ragmeter.kafka.owners import PASSING
 
 _LAG_SECONDS = 2.0
 
 
-async def follow_lag(answered: Callable[[], None], *groups: OwnerGroup) -> None:
+class Measured(Protocol):
+    """What knows how far it is behind."""
+
+    async def measure(self) -> None:
+        """Measure it anew."""
+
+
+async def follow_lag(answered: Callable[[], None], *groups: Measured) -> None:
     """Measure the lag of groups now and then, and call `answered` after it, until cancelled.
 
     Where the brokers do not answer, the last values stay, and `answered` is not called.

@@ -39,9 +39,7 @@ _LONGEST_PAUSE = 15.0
 # A fenced owner that still believes in its assignment learns of the new one by a heartbeat.
 _FENCED_PAUSE = 5.0
 _POLL_SECONDS = 0.05
-_SEEK_SECONDS = 2.0  # between two seeks of a partition: until then its old messages may still come
 STOP_SECONDS = 2.0  # for connections to be closed, which may wait for a broker that is down
-_MILLISECONDS = 1e11  # Unix times in seconds are below it for 3,000 years
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
 
 
@@ -67,12 +65,6 @@ class OutRecord(NamedTuple):
         """Those of a producer: a record without key and value is refused, not with an empty key."""
         key = b"" if self.key is None and not self.value else self.key
         return self.topic, self.value, key, self.partition
-
-
-def milliseconds(message: Any) -> float:
-    """Return when a message was written; Faust gives seconds, aiokafka milliseconds."""
-    at = float(message.timestamp or 0)
-    return at if at > _MILLISECONDS else 1000 * at
 
 
 def make_producer(kafka: KafkaSettings, largest: int, **options: Any) -> AIOKafkaProducer:
@@ -255,7 +247,6 @@ class PartitionOwner(ABC):
         self.queue: deque[Any] = deque()
         self._written: deque[tuple[int, float]] = deque()  # offset and time of what is here
         self.expected = 0
-        self._seek_at = 0.0  # earliest time of the next seek
         self._queued_bytes = 0
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -375,19 +366,13 @@ class PartitionOwner(ABC):
         self.ready = self.loaded = True
         log.info("owns %s/%d from %d (%.2f s)", *self.tp, self.position, time.monotonic() - started)
 
-    def put(self, message: Any, since: int) -> None:
-        """Queue a message; `since` is an offset from which on nothing lies before it."""
+    def put(self, message: Any) -> None:
+        """Queue a message, unless it was before."""
         if not self.ready or message.offset < self.expected:
-            return
-        if since > self.expected:  # messages were dropped on the way here: read them again
-            if time.monotonic() >= self._seek_at:
-                self._seek_at = time.monotonic() + _SEEK_SECONDS
-                log.warning("%s/%d: reads again from %d on", *self.tp, self.expected)
-                self._seek_task = asyncio.create_task(self.group.seek(self.tp, self.expected))
             return
         self.expected = message.offset + 1
         self.queue.append(message)
-        self._written.append((message.offset, milliseconds(message)))
+        self._written.append((message.offset, float(message.timestamp or 0)))
         self._queued_bytes += len(message.value or b"")
         self._arrived.set()
 
@@ -412,11 +397,6 @@ class PartitionOwner(ABC):
     def full(self) -> bool:
         """Whether the queue holds two batches."""
         return len(self.queue) >= 2 * self.batch or self._queued_bytes >= 2 * self.batch_bytes
-
-    async def wait_for_room(self) -> None:
-        """Wait while the queue is full and the owner works."""
-        while self.ready and self.full:  # noqa: ASYNC110
-            await asyncio.sleep(_POLL_SECONDS)
 
     async def take(self, wait: float | None = None, gather: float = 0.0) -> list[Any]:
         """Return up to a batch of messages, waiting `wait` seconds for the first of them.

@@ -20,6 +20,7 @@ from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.process import Job
 from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
+from ragmeter.kafka.document_streams import DocumentStreams
 from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.lag import follow_lag
 from ragmeter.kafka.owners import PartitionOwner
@@ -87,20 +88,22 @@ class WorkerApp:
             outputs=outputs,
             parts=parts,
         )
-        agents = {topics.scores: "aggregate"} | ({topics.spans: "assemble"} if otlp else {})
-        self.state = StateGroup(settings, agents, datadir, self._state_owner, counters, self.fail)
-        self.faust = self.state.app
-
-        read = [topics.traces, *document_topics(parts, settings)]
+        counted = [topics.scores, *([topics.spans] if otlp else [])]
+        self.state = StateGroup(settings, counted, self._state_owner, counters, self.fail)
         owner = partial(ScoreOwner, processor)
-        self.score = ScoreGroup(settings, read, owner, counters, self.fail)
+        self.score = ScoreGroup(settings, [topics.traces], owner, counters, self.fail)
+        documents = document_topics(parts, settings)
+        self.documents = DocumentStreams(settings, processor, documents, datadir)
         reader = TraceTopicReader(kafka, topics.traces)
         self.jobs: list[Job] = [
             self.score.run,
+            self.state.run,
             lambda: follow_control_topic(kafka, records, tiers.apply_control),
             EvidenceFetcher(settings, self.state, preparer, reader).run,
-            lambda: follow_lag(self._answered, self.score, self.state),
+            lambda: follow_lag(self._answered, self.score, self.state, self.documents),
         ]
+        if documents:
+            self.jobs.append(self.documents.run)
         if tiers.instruments.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
             probes = ProbeJob(tiers.instruments.probes, self.state, tiers, home, clock=time.time)
@@ -113,11 +116,6 @@ class WorkerApp:
     async def drain(self) -> None:
         """Commit what was begun."""
         await asyncio.gather(self.score.drain(), self.state.drain())
-
-    async def stop(self) -> None:
-        """Leave the state group."""
-        await self.state.close()
-        await self.faust.stop()
 
     @property
     def ready(self) -> bool:
@@ -140,7 +138,7 @@ class WorkerApp:
 
     def gauges(self) -> list[GaugeSample]:
         """Return how far this worker is behind."""
-        return [*self.score.gauges(), *self.state.gauges()]
+        return [*self.score.gauges(), *self.state.gauges(), *self.documents.gauges()]
 
     def describe(self) -> str:
         """Return the state of the owners, for the log of a worker that stalls."""

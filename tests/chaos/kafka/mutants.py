@@ -106,7 +106,7 @@ def unacknowledged() -> None:
 def no_position() -> None:
     """An owner takes whatever is delivered, again or with something missing before it."""
 
-    def put(self: PartitionOwner, message: Any, since: int) -> None:
+    def put(self: PartitionOwner, message: Any) -> None:
         if self.ready:
             self.expected = message.offset + 1
             self.queue.append(message)

@@ -91,7 +91,7 @@ async def feed(owner: ScoreOwner, values: Sequence[bytes], first: int = 0) -> No
     """Deliver messages, once the owner is ready, and wait until they are done."""
     await until(lambda: owner.ready)
     for offset, value in enumerate(values, first):
-        owner.put(message(value, offset), 0)
+        owner.put(message(value, offset))
     await until(lambda: owner.position >= first + len(values))
 
 

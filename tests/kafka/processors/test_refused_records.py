@@ -63,7 +63,7 @@ def test_a_letter_that_no_topic_takes_is_tried_again_and_again(
 
     async def story(owner: ScoreOwner) -> None:
         await until(lambda: owner.ready)
-        owner.put(message(b"{", 0), 0)
+        owner.put(message(b"{", 0))
         await until(lambda: group.begun == 2)
 
     run_owner(group, story)

@@ -67,7 +67,7 @@ def test_nothing_is_done_before_it_is_acknowledged() -> None:
 
     async def story(owner: ScoreOwner) -> None:
         await until(lambda: owner.ready)
-        owner.put(message(trace_line(0), 0), 0)
+        owner.put(message(trace_line(0), 0))
         await until(lambda: group.begun == 2 and owner.ready)
         assert (owner.position, group.committed) == (0, 0)
         await feed(owner, lines(3))
@@ -84,7 +84,7 @@ def test_what_was_written_before_a_failure_counts_once() -> None:
         for turn in (1, 2):
             await until(lambda: owner.ready and group.begun == turn)  # noqa: B023
             for offset, value in enumerate(values[: 10 * turn]):
-                owner.put(message(value, offset), 0)
+                owner.put(message(value, offset))
             await until(lambda: group.begun == turn + 1)  # noqa: B023
         await feed(owner, values)
 
@@ -135,10 +135,10 @@ def test_every_record_of_a_message_has_an_origin_of_its_own() -> None:
 
     async def story(owner: ScoreOwner) -> None:
         await until(lambda: owner.ready)
-        owner.put(message(as_proto(spans[: len(spans) // 2]), 4), 0)
-        owner.put(message(LABEL, 5, topic="rag.feedback"), 0)
-        owner.put(message(LABEL, 6, topic="rag.feedback"), 0)
-        owner.put(message(as_proto(spans[len(spans) // 2 :]), 7), 0)
+        owner.put(message(as_proto(spans[: len(spans) // 2]), 4))
+        owner.put(message(LABEL, 5, topic="rag.feedback"))
+        owner.put(message(LABEL, 6, topic="rag.feedback"))
+        owner.put(message(as_proto(spans[len(spans) // 2 :]), 7))
         await until(lambda: owner.position == 8)
 
     run_owner(group, story, settings=settings)
@@ -163,7 +163,7 @@ def test_scores_are_handed_on_when_they_are_acknowledged() -> None:
     async def story(owner: ScoreOwner) -> None:
         await until(lambda: owner.ready)
         for offset, value in enumerate(values):
-            owner.put(message(value, offset), 0)
+            owner.put(message(value, offset))
         await until(lambda: group.begun == 2)
         assert log == []
         await feed(owner, values)
