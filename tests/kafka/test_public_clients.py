@@ -25,6 +25,7 @@ MODULES = {
     "aiokafka.protocol.metadata",
     "faust",
     "faust.auth",
+    "faust.exceptions",
     "faust.types",
 }
 BASES = {"AiokafkaTokenProvider", "ConsumerRebalanceListener"}  # interfaces to implement

@@ -1,1 +1,1 @@
-"""The agent on Kafka: Faust processors joined by topics, with state in compacted changelogs."""
+"""The agent on Kafka: processors joined by topics, with state in compacted changelogs."""

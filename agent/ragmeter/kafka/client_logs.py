@@ -7,9 +7,6 @@ import math
 import time
 from collections.abc import Callable
 
-# Faust names the logger of a service class after its module; our subclasses use this one, so that
-# their lines are treated as Faust's own.
-FAUST_LOG = logging.getLogger("faust.ragmeter")
 # Between two equal lines of the clients: an outage writes thousands. Each pause is twice the one
 # before while they go on, so that a quarter of an hour has seven lines of a kind.
 _REPEAT_SECONDS = 10.0

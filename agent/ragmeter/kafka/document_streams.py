@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from aiokafka.errors import MessageSizeTooLargeError
 from faust import App
+from faust.exceptions import ConsumerNotStarted
 from faust.types import TP
 
 from ragmeter.config.settings import Settings
@@ -31,6 +32,7 @@ _BATCH = 500
 _GATHER_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+_COMMIT_SECONDS = 0.5  # between two commits of offsets: so much is sent on again after a kill
 _LEAVE_SECONDS = 3.0
 
 
@@ -110,6 +112,7 @@ class DocumentStreams:
             topic_partitions=kafka.partitions,
             stream_recovery_delay=0.0,
             broker_session_timeout=kafka.session_seconds,
+            broker_commit_interval=_COMMIT_SECONDS,
             broker_heartbeat_interval=HEARTBEAT_SECONDS,
             broker_rebalance_timeout=REBALANCE_SECONDS,
             consumer_auto_offset_reset="earliest",
@@ -182,14 +185,18 @@ class DocumentStreams:
         if self._app is None or not self._app.started:
             return
         consumer = self._app.consumer
-        here = [tp for tp in consumer.assignment() if tp.topic in self._lag]
+        try:
+            here = [tp for tp in consumer.assignment() if tp.topic in self._lag]
+        except ConsumerNotStarted:  # its thread starts later than the app
+            return
+        self._next = {tp: offset for tp, offset in self._next.items() if tp in here}
         ends = await consumer.highwaters(*here) if here else {}
         waiting = dict.fromkeys(self._topics, 0)
         for tp, end in ends.items():
-            begun = self._next.get(tp)
-            if begun is None:
-                begun = await consumer.position(tp) or 0
-            waiting[tp.topic] += max(0, end - begun)
+            read = await consumer.position(tp) or 0
+            # the mark of a transaction at the end is read over and never sent on
+            if read < end or consumer.unacked:
+                waiting[tp.topic] += max(0, end - self._next.get(tp, read))
         now = time.monotonic()
         for topic, number in waiting.items():
             self._lag[topic] = number
