@@ -143,7 +143,7 @@ class RequestHistory:
     def design_effects(
         self, service: str, width: int, first: float, last: float
     ) -> Mapping[str, float]:
-        """Return by how much dependence enlarges the variance of means, by series.
+        """Return by how much dependence enlarges the variance of the change of a mean, by series.
 
         As the clusters of the buckets tell that begin in [first, last), see `request_sums`. An
         hour knows its clusters for a day.

@@ -96,8 +96,12 @@ def requests(
     fault: Callable[[float], tuple[str, float]],
     seed: int = 1,
     retries: int = 0,
+    questions: int = 0,
 ) -> Iterator[ScoredTrace]:
-    """So many requests a minute; `fault` gives the kind and the share of bad ones at an hour."""
+    """So many requests a minute; `fault` gives the kind and the share of bad ones at an hour.
+
+    With `questions` these are asked over and over, and each has one answer.
+    """
     rng = np.random.default_rng([5, seed])
     answers = rated_answers()
     bad = [one for one in answers if one.hallucinated]
@@ -105,9 +109,10 @@ def requests(
     for place, at in enumerate(np.sort(rng.uniform(0, hours * 3600, number))):
         kind, share = fault(at / 3600)
         hurt = rng.random() < share
-        answer = answers[rng.integers(len(answers))]
+        question = int(rng.integers(questions or len(answers)))
+        answer = answers[question]
         if hurt and kind == "hallucinated":
-            answer = bad[rng.integers(len(bad))]
+            answer = bad[question % len(bad)]
         failed = (hurt and kind == "errors") or rng.random() < 0.003
         refused = (hurt and kind == "refusals") or rng.random() < 0.03
         relevance = answer.misplaced if hurt and kind == "wrong passages" else answer.relevance
@@ -125,7 +130,7 @@ def requests(
             else Score(name, "builtin", ScoreState.NOT_APPLICABLE)
             for name in METRICS
         ]
-        cluster = f"{rng.integers(2**62):016x}"
+        cluster = f"{question if questions else rng.integers(2**62):016x}"
         for again in range(1 + (retries if failed else 0)):
             yield ScoredTrace(
                 trace_id=f"t{place}-{again}",

@@ -177,6 +177,18 @@ def test_a_fault_from_the_first_request_on_is_told(fault: str, question: str) ->
     assert told[0].updated_at - START <= 1800
 
 
+def test_questions_that_are_asked_over_and_over_hide_no_fault() -> None:
+    """A service with 24 questions, without sessions or users."""
+
+    def story(hour: float) -> tuple[str, float]:
+        return "hallucinated", 0.5 if hour >= 5 else 0.0
+
+    told = about(play(6, 10, story, questions=24), "grounded")
+    assert [alert.state for alert in told][:1] == ["firing"]
+    assert told[-1].severity == "critical"
+    assert told[0].updated_at - START <= (5 + 25 / 60) * 3600
+
+
 @pytest.mark.parametrize("fault", ["hallucinated", "refusals"])
 def test_a_fault_of_the_first_hours_is_no_usual(fault: str) -> None:
     """The same fault is told when it comes again."""

@@ -11,6 +11,7 @@ from ragmeter.parts.questions.clusters import (
     LEAST_TENANTS,
     SLOTS,
     design_effect,
+    design_effect_of_change,
     effective_samples,
     find_slot,
 )
@@ -55,6 +56,37 @@ def test_independent_requests_are_worth_nearly_all() -> None:
         parts.append(worth(values, np.arange(300)) / 300)
     assert max(parts) <= 1
     assert np.mean(parts) > 0.85
+
+
+def effect_of_change(values: Any, keys: Any) -> float:
+    """Of a change from the first half of the requests to the second."""
+    half = len(values) // 2
+    return design_effect_of_change(
+        slots_of(values[:half], keys[:half]),
+        slots_of(values[half:], keys[half:]),
+        samples=half / 2,
+        mean=float(values.mean()),
+        variance=float(values.var(ddof=1)),
+    )
+
+
+def test_what_questions_are_like_in_both_stretches_says_nothing_of_a_change() -> None:
+    rng = np.random.default_rng(2)
+    level = rng.uniform(0, 1, 24)
+    effects = []
+    for _ in range(50):
+        asked = rng.integers(0, 24, 1200)
+        values = np.clip(level[asked] + rng.normal(0, 0.05, 1200), 0, 1)
+        assert len(values) / worth(values, asked) > 5
+        effects.append(effect_of_change(values, asked))
+    assert np.mean(effects) < 1.5
+
+
+def test_sessions_of_one_stretch_are_dependent_in_a_change_too() -> None:
+    rng = np.random.default_rng(3)
+    sessions = np.repeat(np.arange(200), 6)
+    values = np.clip(np.repeat(rng.uniform(0, 1, 200), 6) + rng.normal(0, 0.1, 1200), 0, 1)
+    assert effect_of_change(values, sessions) > 3
 
 
 def test_repeated_requests_are_worth_one() -> None:

@@ -70,7 +70,55 @@ def design_effect(
     groups = int(np.count_nonzero(counts))
     if groups < 2:
         return 1.0
-    scatter = (sums - mean * counts) / counts.sum()
+    return _effect(
+        (sums - mean * counts) / counts.sum(),
+        groups=groups,
+        samples=samples,
+        mean=mean,
+        variance=variance,
+    )
+
+
+def design_effect_of_change(
+    before: tuple[Floats, Floats],
+    after: tuple[Floats, Floats],
+    *,
+    samples: float,
+    mean: float,
+    variance: float,
+) -> float:
+    """Return the design effect of the change of a mean between two stretches of time, at least 1.
+
+    What a cluster is like in both stretches cancels out: of questions that are asked over and over,
+    each has a level of its own, which says nothing of a change. The requests of one moment stay
+    dependent.
+
+    Args:
+        before: Weight of the requests and weighted values of each slot, 0..1 each.
+        after: The same later.
+        samples: Of which independent requests would tell the change as well: 1 / (1/n + 1/m).
+        mean: Mean over both.
+        variance: Of a value.
+    """
+    groups = int(np.count_nonzero(before[0] + after[0]))
+    if groups < 2:
+        return 1.0
+    return _effect(
+        _scatter(*after) - _scatter(*before),
+        groups=groups,
+        samples=samples,
+        mean=mean,
+        variance=variance,
+    )
+
+
+def _scatter(counts: Floats, sums: Floats) -> Floats:
+    """Return what each slot adds to the distance of the mean from itself."""
+    total = counts.sum()
+    return (sums - sums.sum() / total * counts) / total
+
+
+def _effect(scatter: Floats, *, groups: int, samples: float, mean: float, variance: float) -> float:
     robust = float(scatter @ scatter) * groups / (groups - 1)
     far = _FAR_VALUES * max(mean, 1 - mean) ** 2 / samples
     ratio = (robust * samples + far) / (variance + far)

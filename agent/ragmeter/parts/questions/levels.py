@@ -16,7 +16,11 @@ import numpy as np
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.parts.questions.catalogue import QuestionSpec
-from ragmeter.parts.questions.clusters import effective_samples
+from ragmeter.parts.questions.clusters import (
+    LEAST_TENANTS,
+    design_effect_of_change,
+    effective_samples,
+)
 from ragmeter.parts.questions.estimator import (
     LEAST_GUESSED,
     MODEL_SPREAD,
@@ -115,6 +119,38 @@ def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
         clusters,
         sums.tenants(question) if tenants else None,
         samples=moments.kish,
+        mean=moments.mean,
+        variance=moments.variance,
+    )
+
+
+def change_effect(before: RequestSums, after: RequestSums, question: str) -> float | None:
+    """Return the design effect of the change of a share between stretches of time.
+
+    Returns:
+        None where too few clusters are known: all that one tenant asks may fail at once. With
+        requests in one of the stretches only, that of its mean.
+    """
+    both = RequestSums()
+    both.add(before)
+    both.add(after)
+    moments, clusters = both.of(question), both.clusters(question)
+    if moments is None or clusters is None or np.count_nonzero(clusters[0]) < LEAST_TENANTS:
+        return None
+    parts = [
+        (part_moments, part_clusters)
+        for part in (before, after)
+        if (part_moments := part.of(question)) is not None
+        and (part_clusters := part.clusters(question)) is not None
+        and part_clusters[0].any()  # hours of more than a day ago have forgotten theirs
+    ]
+    if len(parts) < 2:
+        return moments.kish / worth_of(both, question, tenants=False)
+    (first, first_slots), (second, second_slots) = parts
+    return design_effect_of_change(
+        first_slots,
+        second_slots,
+        samples=1 / (1 / first.kish + 1 / second.kish),
         mean=moments.mean,
         variance=moments.variance,
     )

@@ -30,7 +30,7 @@ from ragmeter.parts.questions.answers import (
     source_changes,
 )
 from ragmeter.parts.questions.catalogue import BY_NAME, QUESTION_OF, READERS, ScoreReader
-from ragmeter.parts.questions.clusters import LEAST_TENANTS, find_slot
+from ragmeter.parts.questions.clusters import find_slot
 from ragmeter.parts.questions.files import FileQuestions
 from ragmeter.parts.questions.goals import (
     GOAL_RULE,
@@ -39,7 +39,7 @@ from ragmeter.parts.questions.goals import (
     follow_goal,
     withdraw,
 )
-from ragmeter.parts.questions.levels import worth_of
+from ragmeter.parts.questions.levels import change_effect
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.samples import (
     SampleName,
@@ -494,21 +494,13 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
     def design_effects(
         self, service: str, width: int, first: float, last: float
     ) -> Mapping[str, float]:
-        """Return the design effect of each share in some buckets."""
+        """Return the design effect of a change of each share in some buckets."""
         traffic = self._traffic.get((service, ""))
         if traffic is None:
             return {}
-        sums = traffic.sums(BucketRange(first, last, width))
-        found = {}
-        for question in TRACKED:
-            moments = sums.of(question)
-            clusters = sums.clusters(question)
-            if clusters is None or np.count_nonzero(clusters[0]) < LEAST_TENANTS:
-                continue  # so few are no sample: all that one tenant asks may fail at once
-            worth = worth_of(sums, question, tenants=False)
-            if moments is not None and worth > 0:
-                found[question] = max(1.0, moments.kish / worth)
-        return found
+        before, after = traffic.halves(BucketRange(first, last, width))
+        effects = {name: change_effect(before, after, name) for name in TRACKED}
+        return {name: effect for name, effect in effects.items() if effect is not None}
 
     def samples(self) -> Iterable[GaugeSample]:
         """Return the gauges of every service."""
