@@ -238,7 +238,6 @@ def main(arguments: Sequence[str]) -> None:
     judge = RecordedJudge()
     threading.Thread(target=judge.serve_forever, daemon=True).start()
     os.environ["RAGMETER_JUDGE__BASE_URL"] = judge.base_url
-    os.environ["RAGMETER_ALERTS__RULES"] = str(HERE / "demo-rules.yaml")
     app([
         *("run", "--fresh", "--config", str(HERE / "demo.yaml")),
         *("--replay", str(FOLDER / "demo-traces.jsonl")),
