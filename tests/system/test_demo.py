@@ -41,7 +41,7 @@ def test_the_demo_tells_its_story(folder: Path) -> None:
     assert re.search(r"^ +worst: ", below, re.MULTILINE)
     # the questions, each with its number and what that rests on
     assert re.search(r"works +\d+ % \(\d+ to \d+\) .* ■ +every request", text)
-    assert re.search(r"grounded +\d+ % \(\d+ to \d+\).* ▲ +\d+ labels", text)
+    assert re.search(r"grounded +\d+ % \(\d+ to \d+\).* [▲■] +\d+ labels", text)
     assert re.search(r"complete +\d+ % .* verdicts of the judge", text)
     assert re.search(r"Judge recorded-verdicts: .* USD of a budget of 0\.5 USD a day", text)
     # every question of the judge was recorded
