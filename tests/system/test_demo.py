@@ -33,7 +33,7 @@ def test_the_demo_tells_its_story(folder: Path) -> None:
     assert "The judge is recorded: recorded-verdicts" in text
     # both incidents, in their own words, with ids that can be copied
     assert re.search(r"■ PAGE \d+ % of requests fail", text)
-    assert re.search(r"Errors \d+ %, timeouts \d+ % \(usual 0 %\) since \d\d:\d\d UTC", text)
+    assert re.search(r"Errors \d+ %, timeouts \d+ % \(usual [\d.]+ %\) since \d\d:\d\d UTC", text)
     at = next(n for n, line in enumerate(lines) if "answers are supported less" in line)
     assert re.search(r"Supported by passages \d+ -> \d+ of 100 since", lines[at + 1])
     below = "\n".join(lines[at + 2 : at + 6])
