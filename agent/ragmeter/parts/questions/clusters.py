@@ -114,8 +114,8 @@ def design_effect_of_change(
 
 def _scatter(counts: Floats, sums: Floats) -> Floats:
     """Return what each slot adds to the distance of the mean from itself."""
-    total = counts.sum()
-    return (sums - sums.sum() / total * counts) / total
+    total = float(counts.sum())
+    return (sums - float(sums.sum()) / total * counts) / total
 
 
 def _effect(scatter: Floats, *, groups: int, samples: float, mean: float, variance: float) -> float:
