@@ -606,10 +606,10 @@ def _number_rows(
 def _remember_keys(db: sqlite3.Connection, generation: int, keys: Sequence[bytes]) -> list[bool]:
     """Add keys of traces to a generation; return of each whether neither generation had it."""
     insert = (
-        f"INSERT OR IGNORE INTO seen_{generation} SELECT ?1"
-        f" WHERE NOT EXISTS (SELECT 1 FROM seen_{1 - generation} WHERE key=?1)"
+        f"INSERT OR IGNORE INTO seen_{generation} SELECT :key"
+        f" WHERE NOT EXISTS (SELECT 1 FROM seen_{1 - generation} WHERE key=:key)"
     )
-    rows = [(key,) for key in keys]
+    rows = [{"key": key} for key in keys]
     if len(rows) > 1:
         # all at once tells only how many were new, which nearly always is enough
         db.execute("SAVEPOINT keys")
