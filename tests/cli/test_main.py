@@ -320,4 +320,4 @@ def test_a_missing_extra_is_exit_status_2(
     monkeypatch.setitem(sys.modules, module, None)
     done = CliRunner().invoke(app, command.split())
     assert done.exit_code == 2
-    assert "pip install 'ragmeter[kafka]'" in done.output
+    assert "pip install '.[kafka]' in a clone" in done.output

@@ -145,11 +145,11 @@ def test_without_the_extra_it_says_what_to_install(
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(model, "import_module", missing)
-    with pytest.raises(ModelError, match=r"onnxruntime.*pip install 'ragmeter\[model\]'"):
+    with pytest.raises(ModelError, match=r"onnxruntime.*pip install '\.\[model\]'"):
         require_module("onnxruntime")
     result = run("score", folder, "--pairs", TINY / "expected.jsonl")
     assert result.exit_code == 1
-    assert "ragmeter[model]" in result.stderr
+    assert ".[model]" in result.stderr
 
 
 def test_the_modules_load_nothing_of_the_extra_before_it_is_used() -> None:

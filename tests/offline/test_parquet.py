@@ -126,7 +126,7 @@ def test_without_pyarrow_the_extra_is_named(
     path = written(tmp_path / "s.parquet", scored_traces())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ParquetError, match=r"pip install 'ragmeter\[parquet\]'"):
+    with pytest.raises(ParquetError, match=r"pip install '\.\[parquet\]'"):
         read(path)
-    with pytest.raises(ParquetError, match=r"pip install 'ragmeter\[parquet\]'"):
+    with pytest.raises(ParquetError, match=r"pip install '\.\[parquet\]'"):
         ParquetWriter(io.BytesIO())

@@ -42,7 +42,9 @@ def worker(config: options.ConfigOption = None) -> None:
         import faust  # noqa: F401
         import uvloop
     except ModuleNotFoundError:
-        raise exit_error("this needs the extra: pip install 'ragmeter[kafka]'", 2) from None
+        raise exit_error(
+            "this needs the extra: pip install '.[kafka]' in a clone of ragmeter", 2
+        ) from None
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.app.kafka_worker import run_worker
 

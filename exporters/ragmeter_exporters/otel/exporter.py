@@ -119,7 +119,7 @@ def _check_sdk() -> None:
     except ImportError as error:
         raise ConfigError(
             f"results_export.endpoint: the package {error.name} is missing: "
-            "pip install 'ragmeter[otel]'"
+            "pip install '.[otel]' in a clone of ragmeter"
         ) from None
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         raise ConfigError(

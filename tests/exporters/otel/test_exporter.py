@@ -73,7 +73,7 @@ def test_without_the_extra_an_endpoint_is_a_mistake(monkeypatch: pytest.MonkeyPa
     from ragmeter_exporters.otel.exporter import ResultsExporter as WithoutExtra
 
     WithoutExtra(ResultsExportSettings())
-    with pytest.raises(ConfigError, match=r"pip install 'ragmeter\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[otel\]'"):
         WithoutExtra(ResultsExportSettings(endpoint="http://127.0.0.1:9"))
 
 

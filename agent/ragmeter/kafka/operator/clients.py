@@ -60,7 +60,9 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
     try:
         from kafka.errors import KafkaError
     except ImportError:
-        raise UsageError("this needs the extra: pip install 'ragmeter[kafka]'") from None
+        raise UsageError(
+            "this needs the extra: pip install '.[kafka]' in a clone of ragmeter"
+        ) from None
     if not logging.getLogger().isEnabledFor(logging.DEBUG):
         for name in ("kafka", "aiokafka"):  # the one line has the cause; -v shows every attempt
             logging.getLogger(name).setLevel(logging.CRITICAL)

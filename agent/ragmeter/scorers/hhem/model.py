@@ -34,7 +34,7 @@ SOURCE_KEY = "ragmeter.source"  # the manifest's `source` in the metadata of a g
 _GRAPH_VERSION = 1  # raise it with every change of the graph or the reading that may move a score
 _MAX_MANIFEST_BYTES = 1 << 20
 _CPU_INFO = Path("/proc/cpuinfo")
-_EXTRA = "pip install 'ragmeter[model]'"
+_EXTRA = "pip install '.[model]' in a clone of ragmeter"
 # ONNX Runtime from 1.29 on sends a device id and facts of the machine to its makers, and writes
 # them below HOME, unless it finds this in the environment when it is loaded.
 _NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
