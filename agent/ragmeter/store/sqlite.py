@@ -292,8 +292,7 @@ class SqliteStore:
                 if also is not None:
                     also(db)
                 if progress:
-                    position = (progress.source, progress.position)
-                    db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
+                    _store_progress(db, progress)
                 if (generation, clock) != (self._generation, self._seen):
                     seen = {"seen_start": clock.start, "seen_outside": clock.outside}
                     self._put_meta({"seen_generation": generation, **seen})
@@ -416,8 +415,7 @@ class SqliteStore:
                 [(key,) for key in batch.keys],
             )
             add_counts(db, batch.counts)
-            position = (batch.progress.source, batch.progress.position)
-            db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
+            _store_progress(db, batch.progress)
             left = [row for row in batch.rows if row.seq > upto]
             values = [(row.seq, row.timestamp, row.received, row.body) for row in left]
             insert_rows(db, "inbox", "seq, timestamp, received, body", values)
@@ -589,6 +587,12 @@ def insert_rows(
     """Insert rows into the comma-separated columns of a table."""
     marks = ", ".join("?" * (columns.count(",") + 1))
     db.executemany(f"INSERT INTO {table}({columns}) VALUES({marks})", rows)
+
+
+def _store_progress(db: sqlite3.Connection, progress: SourceProgress) -> None:
+    """Store how far a source was read."""
+    position = (progress.source, progress.position)
+    db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
 
 
 def _number_rows(

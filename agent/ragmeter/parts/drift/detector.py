@@ -56,7 +56,6 @@ _LEAST_SCORED = 5  # requests in a window
 
 _SHRINK = 60.0  # requests that an hour of the day needs before its own level counts half
 
-
 # The log likelihood of a true onset is at most so much below the best one in 95 % of cases: the
 # maximum of the two-sided walk around it is beyond c with probability 1 - (1 - exp(-c))**2
 # (Siegmund, Confidence sets in change-point problems, International Statistical Review 56, 1988).
