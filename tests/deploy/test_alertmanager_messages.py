@@ -141,6 +141,20 @@ def test_each_receiver_gets_the_whole_story(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+def test_a_change_is_said_once(tmp_path: Path) -> None:
+    line = "Changed: index_version 7 -> 8 at 02:35 UTC, 100 % of requests."
+    change = Change(9_300.0, "index_version", "8")
+    ((sent, letter),) = messages_of(tmp_path, [failing(change=change, detail=(line, "Ends soon."))])
+    for text in (
+        sent["slack"]["attachments"][0]["text"],
+        sent["pagerduty"]["payload"]["custom_details"]["story"],
+        mail_parts(letter)["text/html"],
+    ):
+        assert text.count("Changed") == 1
+        assert html.escape(line) in text or line in text or line.replace(">", "&gt;") in text
+
+
+@pytest.mark.real
 def test_what_gets_worse_and_what_is_over_is_a_message_of_the_same_group(tmp_path: Path) -> None:
     begin = time.time() - 100
     mild = failing(severity="warning", opened_at=begin)

@@ -35,7 +35,7 @@ def test_the_demo_tells_its_story(folder: Path) -> None:
     assert re.search(r"■ PAGE \d+ % of requests fail", text)
     assert re.search(r"Errors \d+ %, timeouts \d+ % \(usual [\d.]+ %\) since \d\d:\d\d UTC", text)
     at = next(n for n, line in enumerate(lines) if "answers are supported less" in line)
-    assert re.search(r"Supported by passages \d+ -> \d+ of 100 since", lines[at + 1])
+    assert re.search(r"Support by passages \d+ -> \d+ of 100 since", lines[at + 1])
     below = "\n".join(lines[at + 2 : at + 6])
     assert re.search(r"\(\d+ (min|h)\); incident [0-9a-f]{16}; model Llama 3.1 \(405B\) at", below)
     assert re.search(r"^ +worst: ", below, re.MULTILINE)

@@ -53,31 +53,48 @@ class Stage:
     ) -> None:
         """Let minutes pass with shares of refusals and errors, spread evenly."""
         for _ in range(minutes):
-            for place in range(requests):
-                self._number += 1
-                self._add(place * MINUTE / max(1, requests), refused, errors, tags or {})
+            self.ask(requests, refused=refused, errors=errors, tags=tags)
             self.minute += 1
             self.look()
 
-    def _add(self, offset: float, refused: float, errors: float, tags: Mapping[str, str]) -> None:
+    def ask(
+        self,
+        requests: int,
+        *,
+        refused: float = 0.05,
+        errors: float = 0.0,
+        tags: Mapping[str, str] | None = None,
+        scores: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add requests to the present minute; all have the same `scores`."""
+        for place in range(requests):
+            self._number += 1
+            trace = self._trace(place * MINUTE / requests, refused, errors, scores or {})
+            self.windows.add(
+                trace, "bot", [f"{tag}={value}" for tag, value in (tags or {}).items()]
+            )
+
+    def _trace(
+        self, offset: float, refused: float, errors: float, scores: Mapping[str, float]
+    ) -> ScoredTrace:
         number = self._number
         values = {
             "error": float(is_counted(number, errors)),
             "timeout": 0.0,
             "answered": float(not is_counted(number, refused)),
+            **scores,
         }
         results = [
             Score(metric=metric, scorer="builtin", state=ScoreState.SCORED, value=value)
             for metric, value in values.items()
         ]
-        trace = ScoredTrace(
+        return ScoredTrace(
             trace_id=f"t{number}",
             service="bot",
             timestamp=self.now + offset,
             status="ok",
             results=results,
         )
-        self.windows.add(trace, "bot", [f"{tag}={value}" for tag, value in tags.items()])
 
     def skip(self, minutes: int) -> None:
         """Let minutes pass without a request and without a look before their end."""

@@ -247,6 +247,53 @@ def test_a_change_within_ten_minutes_is_named_and_one_hours_before_is_not() -> N
     assert calm.book.incidents()[0].change is None
 
 
+def test_no_more_answers_are_hurt_than_the_segment_has() -> None:
+    """Swapped answers fall further than bad ones usually do: the detector takes 4 of 10 for 6."""
+    stage = Stage()
+
+    def minutes(count: int, new: float) -> None:
+        for _ in range(count):
+            stage.ask(6, tags={"model": "v1"}, scores={"grounding": 0.62})
+            stage.ask(4, tags={"model": "v2" if new else "v1"}, scores={"grounding": new or 0.62})
+            stage.run(1, requests=0)
+
+    minutes(CALM, 0.0)
+    begun = stage.now
+    minutes(8, 0.04)
+    stage.fire(
+        rule="RagDrift",
+        metric="grounding",
+        value=0.39,
+        baseline=0.62,
+        harm=0.58,
+        since=begun - 240,
+        statistic="drift",
+        drift={"kind": "mean", "since_earliest": begun - 600, "since_latest": begun + 60},
+    )
+    minutes(2, 0.04)
+    (_, told) = stage.messages[0]
+    assert (told.segment, told.severity) == ("model=v2", "page")
+    assert told.harm == pytest.approx(0.4)
+    assert any(
+        line.startswith("Effect: up to 40 % of all answers are hurt") for line in told.detail
+    )
+    assert told.since == begun, "when the new model came, which the interval of the onset allows"
+    assert told.summary.startswith(
+        "Support by passages 62 -> 4 of 100 since 02:00 UTC, for model v2"
+    )
+    assert told.summary.count("model v2") == 1
+
+
+def test_the_share_of_a_segment_that_a_rule_watches_is_said(stage: Stage) -> None:
+    for _ in range(8):
+        stage.ask(3, errors=1.0, tags={"tenant": "a"})
+        stage.run(1, requests=7, tags={"tenant": "b"})
+    stage.fire(rule="Errors", metric="error", value=1.0, baseline=0.0, segment="tenant=a")
+    stage.run(1)
+    assert "for tenant a (" in stage.messages[0][1].summary
+    assert "(0 % of requests)" not in stage.messages[0][1].summary
+
+
 def play(seed: int, *, restarts: bool) -> list[tuple[int, str, str, str]]:
     rng = random.Random(seed)
     stage = Stage(restarts=restarts)

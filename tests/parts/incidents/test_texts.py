@@ -156,6 +156,18 @@ def test_a_prompt_that_refuses() -> None:
     assert one.advice == "Roll back prompt v13."
 
 
+def test_what_an_index_says_of_users_is_called_an_estimate() -> None:
+    """As a share it would be taken for one that was counted."""
+
+    def effect(harm: float) -> str:
+        one = incident("ungrounded", question="grounded", segment="tenant=globex", harm=harm)
+        return next(x for x in write_texts(one, FACTS, 3.0).detail if x.startswith("Effect"))
+
+    some = "an estimated 20 % of all answers are hurt (tenant globex has 27 %), some 144 an hour."
+    assert effect(0.20) == f"Effect: {some}"
+    assert effect(0.27) == "Effect: up to 27 % of all answers are hurt, some 194 an hour."
+
+
 def test_a_tenant_that_waits() -> None:
     one = write_texts(incident("slow", segment="tenant=globex", service="shop-bot"), FACTS, 0.8)
     assert one.title == "shop-bot: tenant globex waits 19.5 s"

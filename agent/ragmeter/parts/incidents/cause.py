@@ -21,7 +21,7 @@ from ragmeter.parts.incidents.numbers import (
     slow_share,
 )
 from ragmeter.parts.incidents.signals import SAME_CAUSE, Onset
-from ragmeter.parts.views import Change
+from ragmeter.parts.views import Change, Incident
 from ragmeter.windows.estimators import Z_95
 
 CHANGE_TAGS = ("model", "prompt_version", "index_version")
@@ -75,6 +75,11 @@ class IncidentFacts:
     daily: float = 0.0
 
 
+def fault_share(incident: Incident, facts: IncidentFacts) -> float:
+    """Return the share of all requests that the fault lies in: more answers it cannot hurt."""
+    return (facts.segment_share or 1.0) if incident.segment else 1.0
+
+
 class SegmentShift(NamedTuple):
     """The segment that an incident is about."""
 
@@ -111,8 +116,8 @@ def find_change(reader: NumberReader, service: str, onset: Onset, now: float) ->
     for tag, segments in by_tag.items():
         shares = {one: reader.requests(service, one, *before) / seen_before for one in segments}
         for segment in segments:
-            share = reader.requests(service, segment, onset.at, now) / seen_since
-            if shares[segment] > _NEW_SHARE or share < _LEAST_SHARE:
+            part = reader.requests(service, segment, onset.at, now) / seen_since
+            if shares[segment] > _NEW_SHARE or part < _LEAST_SHARE:
                 continue
             at = _first_seen(
                 reader=reader,
@@ -123,6 +128,10 @@ def find_change(reader: NumberReader, service: str, onset: Onset, now: float) ->
             )
             if at is None:
                 continue
+            start = max(onset.at, at)  # the share of before would be that of nothing
+            share = reader.requests(service, segment, start, now) / max(
+                1, reader.requests(service, "", start, now)
+            )
             value = segment.partition("=")[2]
             old = max(
                 (one for one in segments if one != segment), key=shares.__getitem__, default=""

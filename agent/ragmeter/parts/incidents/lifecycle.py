@@ -17,6 +17,7 @@ from ragmeter.alerts.rule_sets import incident_runbook, runbook_link
 from ragmeter.parts.incidents.cause import (
     IncidentFacts,
     billed_again,
+    fault_share,
     find_change,
     find_segment,
     find_stage,
@@ -489,6 +490,7 @@ class IncidentBook:
                 onset = known
         elif row.refined and known.upper - known.lower <= onset.upper - onset.lower:
             onset = known
+        onset = _at_change(onset, incident)
         if incident.kind == "same_passages" and kind in ("wrong_passages", "refusals"):
             kind = incident.kind
         if incident.kind == "retries" and kind == "cost":
@@ -533,10 +535,16 @@ class IncidentBook:
         if change is not None:
             facts.before, facts.change_share = change.before, change.share
             incident = replace(incident, change=change.change)
+            onset = _at_change(onset, incident)
+            incident = replace(incident, since=onset.at)
         day = reader.requests(service, "", onset.lower - DAY, onset.lower)
         begin = self._first(service, onset.lower)
         facts.daily = day * DAY / max(600.0, onset.lower - begin) if day else 0.0
-        if row.number is not None and not any(one.segment for one in incident.signals[:1]):
+        if incident.signals[0].segment:  # a rule watches that segment
+            since = reader.requests(service, "", onset.at, now)
+            own = reader.requests(service, incident.segment, onset.at, now)
+            facts.segment_share = own / since if since else 0.0
+        elif row.number is not None:
             whole = change is not None and change.share > 0.9
             found = find_segment(
                 reader,
@@ -657,6 +665,7 @@ class IncidentBook:
         start = max(incident.since, now - _LEVEL_SECONDS)
         if self._reader.requests(incident.service, "", start, now) < _HARM_WORTH:
             return incident.harm
+        share = fault_share(incident, row.facts)
         if number.metric == "latency":
             histogram = self._reader.latencies(
                 service=incident.service,
@@ -668,16 +677,16 @@ class IncidentBook:
             whole = self._frozen(row, number, "")
             limit = usual if whole is None else whole.usual
             slow = slow_share(histogram, _SLOWER * limit)
-            return None if slow is None else max(0.0, slow.value - 0.02)
-        share = row.facts.segment_share if incident.segment else 1.0
-        shift = max(0.0, shift_of(incident.better, level, usual)) * (share or 1.0)
+            return None if slow is None else min(share, max(0.0, slow.value - 0.02))
+        shift = max(0.0, shift_of(incident.better, level, usual)) * share
         if incident.unit == "share":
             return shift
-        # of an index the detector knows by how much it is lower for an answer that is bad
+        # Of an index the detector knows by how much it is lower for an answer that is bad. That is
+        # so on the average: answers that are worse than bad ones usually are would count twice.
         told = [one.harm for one in incident.signals if one.harm is not None]
         if told:
-            return max(told)
-        return min(1.0, shift / usual) if usual > 0 else None
+            return min(share, max(told))
+        return min(share, shift / usual) if usual > 0 else None
 
     def _frozen(self, row: IncidentRow, number: NumberKey, segment: str) -> Frozen | None:
         """Return the usual of a number, read once and then kept."""
@@ -823,6 +832,14 @@ def _news_rank(signal: IncidentSignal) -> tuple[bool, float, str]:
 
 def _onset_of(incident: Incident) -> Onset:
     return Onset(incident.since, incident.since_lower, incident.since_upper)
+
+
+def _at_change(onset: Onset, incident: Incident) -> Onset:
+    """Return an onset at the minute of the change, where that may be when it began."""
+    change = incident.change
+    if change is None or not onset.lower <= change.at <= onset.upper:
+        return onset
+    return onset._replace(at=change.at)
 
 
 def _frozen_name(number: NumberKey, segment: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ragmeter.alerts.alert import Alert, clean_text, format_number
 from ragmeter.parts.incident_words import clock, length
-from ragmeter.parts.incidents.cause import IncidentFacts, describe_failures
+from ragmeter.parts.incidents.cause import IncidentFacts, describe_failures, fault_share
 from ragmeter.parts.incidents.signals import is_of_goal
 from ragmeter.parts.views import Change, Incident, IncidentKind
 
@@ -58,7 +58,7 @@ _NUMBER_NAMES: dict[IncidentKind, str] = {
     "failures": "Failed requests",
     "slow": "p95",
     "refusals": "Answered",
-    "ungrounded": "Supported by passages",
+    "ungrounded": "Support by passages",
     "wrong_passages": "Relevance of passages",
     "same_passages": "Relevance of passages",
     "citations": "Support of citations",
@@ -74,6 +74,7 @@ _NUMBER_NAMES: dict[IncidentKind, str] = {
 }
 
 _SHARE_NAMES: dict[IncidentKind, str] = {
+    "ungrounded": "Supported by passages",
     "wrong_passages": "With a relevant passage",
     "citations": "Supported citations",
 }
@@ -294,7 +295,8 @@ def _more(incident: Incident, facts: IncidentFacts, limit: int) -> list[str]:
         part = (
             f" ({format_value(facts.change_share, 'share')})" if facts.change_share < 0.95 else ""
         )
-        more.append(f"With {_change_words(change, limit)}{part}")
+        if incident.segment != f"{change.tag}={change.value}":
+            more.append(f"With {_change_words(change, limit)}{part}")
     if _serves_one_set(incident, facts):
         more.append(f"{format_value(facts.set_share, 'share')} get the same passages")
     if incident.kind == "slow" and facts.stage:
@@ -406,15 +408,21 @@ def question_lines(questions: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _effect(incident: Incident, facts: IncidentFacts) -> str:
-    level, usual = incident.level, incident.usual
+    level, usual, most = incident.level, incident.usual, fault_share(incident, facts)
     if incident.unit == "usd" and level is not None and usual is not None and facts.daily:
-        share = facts.segment_share if incident.segment else 1.0
-        return f"Effect: {(level - usual) * facts.daily * share:+,.2f} USD a day at this traffic."
-    if incident.harm is None or incident.harm < 0.005:
+        return f"Effect: {(level - usual) * facts.daily * most:+,.2f} USD a day at this traffic."
+    harm = incident.harm
+    if harm is None or harm < 0.005:
         return ""
-    hourly = incident.harm * facts.daily / 24
+    hourly = harm * facts.daily / 24
     pace = f", some {hourly:,.0f} an hour" if hourly >= 1 else ""
-    return f"Effect: about {format_value(incident.harm, 'share')} of all answers are hurt{pace}."
+    about, whose = "about", ""
+    if incident.unit == "points":  # of an index it is an estimate
+        about = "an estimated" if harm < most else "up to"
+    if incident.segment and harm < most:
+        whose = f" ({_segment_words(incident.segment)} has {format_value(most, 'share')})"
+    hurt = format_value(harm, "share")
+    return f"Effect: {about} {hurt} of all answers are hurt{whose}{pace}."
 
 
 def _also(incident: Incident) -> list[str]:
