@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from ragmeter.alerts.alert import Alert
 from ragmeter.parts.questions.goals import WatchedGoal, follow_goal, misses, withdraw
 from ragmeter.parts.views import Answer, Level
+from ragmeter.windows.estimators import wilson_interval
 
 MINUTE = 60.0
 
@@ -61,6 +64,35 @@ def test_a_goal_that_stays_missed_is_told_once_and_ends_when_it_stays_met() -> N
     assert (alert.rule, alert.severity, alert.question) == ("RagGoalMissed", "critical", "grounded")
     assert (alert.value, alert.upper, alert.threshold) == (0.78, 0.81, 0.85)
     assert alert.summary == "bot: grounded is 0.78 (0.75 to 0.81) over 24h, and its goal is 0.85"
+
+
+def test_it_begins_where_it_is_sure_and_lasts_while_it_is_likely() -> None:
+    """An error of .015: 3 of them below the goal are no news, 4 are, and then 2.5 are no end."""
+    likely, sure = grounded(0.805), grounded(0.79)
+    assert play([likely] * 50)[1] == []
+    _, moved = play([*[sure] * 4, *[grounded(0.8125)] * 50])
+    assert [alert.state for _, alert in moved] == ["firing"]
+
+
+LEVELS = {"an hour at 10 a minute": (0.95, 600, "1h"), "a day at 3 a minute": (0.9, 180, "24h")}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_goal_that_is_exactly_met_pages_at_most_once_in_90_days(name: str) -> None:
+    """Looked at every five minutes, for twice as long."""
+    share, hourly, window = LEVELS[name]
+    rng = np.random.default_rng(41)
+    looks = 180 * 288
+    bins = 12 if window == "1h" else 288
+    counted = np.concatenate(([0], rng.binomial(hourly // 12, share, looks + bins).cumsum()))
+    number = bins * (hourly // 12)
+    watched, pages = WatchedGoal(), 0
+    for look, good in enumerate(((counted[bins:] - counted[:-bins]) / number).tolist()):
+        lower, upper = wilson_interval(good, number)
+        now = replace(level(good, window=window), lower=lower, upper=upper)
+        moved = follow_goal(watched, grounded(0, level=now, goal=share), "bot", 300.0 * look)
+        pages += sum(alert.state == "firing" for alert in moved)
+    assert pages <= 2
 
 
 def test_a_look_or_two_below_the_goal_is_no_news() -> None:

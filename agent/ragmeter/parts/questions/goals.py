@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ragmeter.alerts.alert import Alert, alert_id, clean_text, format_number
 from ragmeter.core.durations import parse_duration
 from ragmeter.parts.views import Answer, Level
+from ragmeter.windows.estimators import Z_95
 
 GOAL_RULE = "RagGoalMissed"
 
@@ -15,6 +16,10 @@ LOOK_SECONDS = 300  # of event time between two looks
 
 # A single look may be chance. It begins, and ends, with what stands for so long.
 LASTING = 900.0
+# Standard errors beyond the goal at which it begins. A level that is looked at every five minutes
+# leaves its 95 % interval many times in 90 days. Where it is exactly the goal, it is beyond 3.5 for
+# so long at most about once (docs/alerts.md).
+_SURE = 3.5
 # A shorter level is noise: of a steady 1 % of errors some five minutes always miss 99 %.
 _LEAST_WINDOW = 3_600.0
 
@@ -44,13 +49,16 @@ class WatchedGoal:
         return self.alert is not None and self.alert.state == "firing"
 
 
-def misses(better: str, level: Level | None, goal: float | None) -> bool:
+def misses(
+    better: str, level: Level | None, goal: float | None, standard_errors: float = Z_95
+) -> bool:
     """Return whether a goal is missed beyond doubt: by the end of the interval nearer to it."""
     if level is None or goal is None:
         return False
+    stretch = standard_errors / Z_95
     if better == "lower":
-        return level.lower > goal
-    return level.upper is not None and level.upper < goal
+        return level.value - stretch * (level.value - level.lower) > goal
+    return level.upper is not None and level.value + stretch * (level.upper - level.value) < goal
 
 
 def follow_goal(watched: WatchedGoal, answer: Answer, service: str, now: float) -> Sequence[Alert]:
@@ -61,7 +69,8 @@ def follow_goal(watched: WatchedGoal, answer: Answer, service: str, now: float) 
         if watched.alert is not None and watched.firing:
             watched.alert.no_data = True
         return ()
-    missed = misses(answer.better, level, answer.goal)
+    # it begins where it is sure, and lasts while it is likely
+    missed = misses(answer.better, level, answer.goal, Z_95 if watched.firing else _SURE)
     if watched.alert is not None and watched.firing:
         _describe(watched.alert, answer, level, now)
     if missed == watched.firing:
