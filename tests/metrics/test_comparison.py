@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ragmeter.metrics import comparison, kernel, stems
+from ragmeter.metrics import kernel
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.comparison import Comparison, compare_texts, make_lexicon
 from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
@@ -127,42 +128,40 @@ def test_a_comparison_is_asked_before_the_next_one_is_made() -> None:
         first.extract_features()
 
 
-class _Interrupted:
-    """Calls on to functions, and interrupts the call of a number."""
+# Reads more new words than there is memory for, as often as there are arguments: MiB beyond what
+# the process has. After each, the lexicon has to give what one gives that was never short.
+SHORT_OF_MEMORY = """
+import itertools, resource, sys
+from ragmeter.metrics.comparison import Comparison, make_lexicon
+from tests.metrics.test_comparison import compared, invented_texts
 
-    def __init__(self) -> None:
-        self.left = -1
-
-    def wrap(self, function: Callable[[str], Any]) -> Callable[[str], Any]:
-        def call(word: str) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-            return function(word)
-
-        return call
-
-
-def test_an_interrupted_reading_leaves_the_lexicon_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    signal = _Interrupted()
-
-    class Rarities(dict[str, float]):
-        __missing__ = staticmethod(signal.wrap(stems.idf.__getitem__))
-
-    for name in ("content_stem", "_describe_stem"):
-        monkeypatch.setattr(comparison, name, signal.wrap(getattr(comparison, name)))
-    monkeypatch.setattr(comparison, "idf", Rarities())
-    lexicon, other = make_lexicon(limit=60), make_lexicon()
-    interrupted = 0
-    for at, (texts, _) in enumerate(zip(invented_texts(3), range(400), strict=False)):
-        signal.left = 1 + 3 * at % 250
-        try:
-            compared(texts, lexicon)
-        except KeyboardInterrupt:
-            interrupted += 1
-        signal.left = -1
+lexicon, other = make_lexicon(limit=10**9), make_lexicon()
+words = map("w{:x}".format, itertools.count())
+failures = 0
+for number, more in enumerate(map(int, sys.argv[1:])):
+    text = " ".join(itertools.islice(words, 400_000))
+    with open("/proc/self/statm") as sizes:
+        size = int(sizes.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + more * 2**20, resource.RLIM_INFINITY))
+    try:
+        lexicon.read_passage(text, False)
+    except MemoryError:
+        failures += 1
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for texts in itertools.islice(invented_texts(number), 20):
         assert compared(texts, lexicon) == compared(texts, other)
-    assert interrupted > 200
+print(failures)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory as Linux does")
+def test_a_lexicon_that_was_short_of_memory_is_whole_again() -> None:
+    steps = [str(more) for more in range(1, 25)]
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT_OF_MEMORY, *steps], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 12
 
 
 def test_a_comparison_that_fails_ends_the_one_before() -> None:
@@ -203,6 +202,9 @@ def test_what_is_out_of_range_is_an_error() -> None:
         kernel.GroundingModel(line, line, 0.5, []).raw([], [])
     with pytest.raises(ValueError, match="feature"):
         kernel.GroundingModel(line, line, 0.5, [(0, 0.0, [(1, 0.0, 0.0, 0.0)], [])])
-    for kind in (kernel.Comparison, kernel.Lexicon):
+    for rarities, rarest in (({"a": 0.0}, 1.0), ({}, 0.0)):
+        with pytest.raises(ValueError, match="rarity"):
+            kernel.Vocabulary(rarities, rarest, {}, {}, {}, 5)
+    for kind in (kernel.Comparison, kernel.Lexicon, kernel.Vocabulary):
         with pytest.raises(TypeError):
             kind.__new__(kind)

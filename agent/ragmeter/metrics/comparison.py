@@ -5,13 +5,14 @@ The native kernel does it over integer ids.
 
 from __future__ import annotations
 
+from functools import cache
+
 from ragmeter.metrics import citation_support, grounding_features, kernel, relevance
 from ragmeter.metrics.answer_text import NEGATION_STEMS, AnswerSentence, AnswerText
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.grounding_features import AnswerFeatures, WorstSentence
-from ragmeter.metrics.stems import content_stem, idf
+from ragmeter.metrics.stems import idf
 from ragmeter.metrics.text_index import RECORD_DENIALS, PassageIndex, QueryText
-from ragmeter.metrics.words import tokenize
 
 __all__ = ["Comparison", "compare_texts"]
 
@@ -101,36 +102,33 @@ class Comparison:
         )
 
 
+# The flags of stems and words in the kernel, `native/lexicon.hpp`.
+_STEM_FLAGS = {
+    2: grounding_features.COUNTS,
+    4: grounding_features.TIMES,
+    8: grounding_features.META_WORDS,
+    16: grounding_features.SAY_WORDS,
+    32: grounding_features.TEXT_WORDS,
+    64: NEGATION_STEMS,
+}
+_FORM_FLAGS = {1: grounding_features.HEDGES, 2: NEGATIONS, 4: RECORD_DENIALS}
+
+
+@cache
+def _read_vocabulary() -> kernel.Vocabulary:
+    return kernel.Vocabulary(
+        idf,
+        idf.rarest,
+        _STEM_FLAGS,
+        _FORM_FLAGS,
+        grounding_features.NUMERALS,
+        grounding_features.PREFIX,
+    )
+
+
 def make_lexicon(limit: int = _MAX_LEXICON) -> kernel.Lexicon:
     """Make an empty lexicon of the kernel, for so many words and stems."""
-    return kernel.Lexicon(
-        tokenize,
-        content_stem,
-        idf,
-        _describe_stem,
-        grounding_features.NUMERALS,
-        grounding_features.HEDGES,
-        NEGATIONS,
-        RECORD_DENIALS,
-        grounding_features.PREFIX,
-        limit,
-    )
-
-
-def _describe_stem(stem: str) -> int:
-    """Return the flags of a stem, the sum of `StemFlag`s of the kernel."""
-    kinds = (
-        stem[0] <= "9",
-        stem in grounding_features.COUNTS,
-        stem in grounding_features.TIMES,
-        stem in grounding_features.META_WORDS,
-        stem in grounding_features.SAY_WORDS,
-        stem in grounding_features.TEXT_WORDS,
-        stem in NEGATION_STEMS,
-        stem[0].isdigit(),
-        stem[0].isdecimal(),
-    )
-    return sum(1 << place for place, holds in enumerate(kinds) if holds)
+    return kernel.Lexicon(_read_vocabulary(), limit)
 
 
 def compare_texts(pages: PassageIndex, answer: AnswerText, query: QueryText) -> Comparison:

@@ -7,20 +7,19 @@ class PassageIds:
     @property
     def has_text(self) -> bool: ...
 
-class Lexicon:
+class Vocabulary:
     def __init__(
         self,
-        tokenize: Callable[[str], list[str]],
-        content_stem: Callable[[str], str],
-        idf: Mapping[str, float],
-        describe: Callable[[str], int],
+        rarities: Mapping[str, float],
+        rarest: float,
+        stem_flags: Mapping[int, Collection[str]],
+        form_flags: Mapping[int, Collection[str]],
         numerals: Mapping[str, str],
-        hedges: frozenset[str],
-        negations: frozenset[str],
-        denials: frozenset[str],
         prefix: int,
-        limit: int,
     ) -> None: ...
+
+class Lexicon:
+    def __init__(self, vocabulary: Vocabulary, limit: int) -> None: ...
     def read_passage(self, text: str, structured: bool) -> PassageIds: ...
     def is_current(self, ids: PassageIds) -> bool: ...
     def make_room(self) -> None: ...

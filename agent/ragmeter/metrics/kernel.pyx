@@ -6,13 +6,12 @@
 Sums are made in the order of the text, by the rules of the interpreter's `sum`.
 """
 
-from cpython.dict cimport PyDict_GetItem
-from cpython.long cimport PyLong_AsLong
-from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND, PyUnicode_READ
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
 from libc.math cimport exp, fabs, isfinite, log, log1p, sqrt
-from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport uint64_t
+from libcpp.algorithm cimport sort
+from libcpp.pair cimport pair
+from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 import os
@@ -76,6 +75,47 @@ cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
         Notation(const English&) except +
         void find(const Text&, vector[Quantity]&) except +
         int adopt(const Text&, const vector[Text]&, const Text&, vector[Change]&) except +
+
+
+cdef extern from "native/lexicon.hpp" namespace "ragmeter" nogil:
+    cdef enum:  # flags of stems; `lexicon.hpp` says what they mean
+        DIGIT_FIRST, COUNT, TIME, META, SAY, TEXT, NEGATION, DIGIT, DECIMAL
+    cdef enum:  # flags of forms
+        HEDGE, NEGATES
+    cdef enum:
+        SCOPE
+    truth is_unspaced(Py_UCS4)
+    cdef cppclass NativeVocabulary "ragmeter::Vocabulary":
+        const English* english
+        double rarest
+        size_t prefix
+        void set_rarity(const string&, double) except +
+        void set_stem_flags(const string&, int) except +
+        void set_form_flags(const string&, int) except +
+        void add_numeral(const string&, const string&) except +
+    cdef cppclass Form:
+        int stem, flags
+        long seen
+    cdef cppclass Stem:
+        double rarity
+        long wanted, seen, marked
+        int local, flags, prefix, numeral
+    cdef cppclass PassageWords:
+        long generation
+        vector[int] stems, forms, heads, near
+        vector[size_t] near_ends
+    cdef cppclass NativeLexicon "ragmeter::Lexicon":
+        vector[Form] form_data
+        vector[Stem] stem_data
+        vector[long] prefix_seen
+        long mark, epoch, generation
+        NativeLexicon(const NativeVocabulary&, size_t, uint64_t, uint64_t) except +
+        void make_room() except +
+        int stem(const string&) except +
+        int find_stem(const string&) except +
+        truth before(int, int)
+        void read(const Text&, Py_ssize_t, Py_ssize_t, vector[int]&) except +
+        void read_passage(const Text&, truth, PassageWords&) except +
 
 
 cdef English english
@@ -334,34 +374,18 @@ def adopt_notation(str text not None, passages, str query not None):
 # From 3.12 on the interpreter's sum of floats is compensated (Neumaier).
 cdef bint COMPENSATED = sys.version_info >= (3, 12)
 
-cdef enum StemFlag:
-    DIGIT_FIRST = 1  # a number, as it is written: its first character is at most "9"
-    COUNT = 2  # "seven", "dozen"
-    TIME = 4
-    META = 8  # words about the passages themselves
-    SAY = 16
-    TEXT = 32  # META without those that say nothing of a text by themselves
-    NEGATION = 64
-    DIGIT = 128  # a digit first, of any script
-    DECIMAL = 256
-
-cdef enum FormFlag:
-    HEDGE = 1
-    NEGATES = 2
-    DENIES = 4  # in a record
-
 cdef enum:
     HALF_COVERED = 8  # content stems of half a stretch; a stretch of 16 is a long sentence
     HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
     HALF_CLAUSE = 4  # content stems of half a stretch that affirms what an answer denies
     NEAR = 3  # content stems: within a clause
-    SCOPE = 6  # words that a negation may deny, stop words included
     MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
     MAX_NEGATIONS = 40  # each negation of an answer meets each window of its passages
     MAX_WINDOWS = 400
-    MEAN_CHARS = 20  # of a word: a full lexicon of longer ones would take more memory
+    SENTENCE_WIDTH = 12  # the features of a sentence, of which two are:
+    MISSING_NUMBERS = 9
+    STRAYED_NUMBERS = 10
 
-cdef long generations = 0  # of all lexicons: the ids of one mean nothing to another
 # Of the idf of a passage's negation, and of all: from here on a sentence restates it.
 cdef double RESTATED = 0.3
 cdef double LEAST_MASS = 5.0
@@ -389,6 +413,15 @@ cdef double add_up(const double* values, size_t count) noexcept nogil:
     return total
 
 
+cdef struct RecordCounts:
+    long denied, unknown, agreed, hours, hours_agreed
+
+
+cdef struct GradeWeights:
+    double saturation, length, low, span
+    double coverage, stretch, frequency, pairs
+
+
 cdef struct ExactSum:
     double total
     double lost
@@ -402,337 +435,117 @@ cdef inline void add_exactly(ExactSum* partial, double value) noexcept nogil:
     partial.total = new
 
 
-cdef struct Form:  # 16 bytes: what a word needs lies side by side, for the cache of the processor
-    int stem  # 0 of a stop word
-    int flags
-    long seen
+cdef string _bytes(str text):
+    return text.encode("utf-8", "surrogatepass")
 
 
-cdef struct Stem:
-    double rarity
-    long wanted  # the trace that wants its positions, and `local`, its index there
-    long seen  # the trace whose passages have it
-    long marked
-    int local
-    int flags
-    int prefix
-    int numeral  # a stem of the same number, or 0
-
-
-cdef extern from *:
-    """
-    static inline uint64_t fold(uint64_t one, uint64_t other) {
-        unsigned __int128 product = (unsigned __int128)one * other;
-        return (uint64_t)product ^ (uint64_t)(product >> 64);
-    }
-    """
-    uint64_t fold(uint64_t one, uint64_t other) noexcept nogil
-
-
-cdef struct Entry:
-    uint64_t hash
-    uint32_t begin, size  # the word's bytes in `letters`
-    int form  # -1: the entry is free
-
-
-cdef class WordTable:
-    """Numbers words by their bytes, in UTF-8.
-
-    The hash has a secret, so that nobody can send words that all meet in one place.
-    """
-
-    cdef vector[Entry] entries  # a power of two, at most half of them in use
-    cdef vector[char] letters
-    cdef size_t count
-    cdef uint64_t secret, seed
-
-    def __cinit__(self):
-        self.secret = int.from_bytes(os.urandom(8), "little") | 1
-        self.seed = int.from_bytes(os.urandom(8), "little")
-        self.clear()
-
-    cdef int clear(self) except -1:
-        cdef Entry free
-        free.hash = free.begin = free.size = 0
-        free.form = -1
-        self.entries.assign(1 << 12, free)
-        self.letters.clear()
-        self.count = 0
-        return 0
-
-    cdef uint64_t hash(self, const char* word, size_t size) noexcept nogil:
-        cdef uint64_t value = self.seed ^ size, part
-        while size > 8:
-            memcpy(&part, word, 8)
-            value = fold(value ^ part, self.secret)
-            word += 8
-            size -= 8
-        part = 0
-        memcpy(&part, word, size)
-        return fold(fold(value ^ part, self.secret), self.secret)
-
-    cdef Entry* find(self, const char* word, size_t size) noexcept nogil:
-        """Return the entry of a word; one that is free where the word is new."""
-        cdef uint64_t value = self.hash(word, size)
-        cdef size_t mask = self.entries.size() - 1, at = value & mask
-        cdef Entry* entry
-        while True:
-            entry = &self.entries[at]
-            if entry.form < 0:
-                entry.hash = value
-                return entry
-            if (
-                entry.hash == value
-                and entry.size == size
-                and memcmp(self.letters.data() + entry.begin, word, size) == 0
-            ):
-                return entry
-            at = (at + 1) & mask
-
-    cdef int add(self, const char* word, size_t size, int form) except -1:
-        # memory may be short: nothing changes before there is enough
-        cdef vector[Entry] wider
-        cdef Entry free
-        cdef size_t at, place, mask, begin = self.letters.size()
-        if 2 * (self.count + 1) > self.entries.size():
-            free.hash = free.begin = free.size = 0
-            free.form = -1
-            wider.assign(2 * self.entries.size(), free)
-            mask = wider.size() - 1
-            for at in range(self.entries.size()):
-                if self.entries[at].form >= 0:
-                    place = self.entries[at].hash & mask
-                    while wider[place].form >= 0:
-                        place = (place + 1) & mask
-                    wider[place] = self.entries[at]
-            self.entries.swap(wider)
-        self.letters.insert(self.letters.end(), word, word + size)
-        cdef Entry* entry = self.find(word, size)
-        entry.begin, entry.size, entry.form = <uint32_t>begin, <uint32_t>size, form
-        self.count += 1
-        return 0
-
-
-# Whether a byte of ASCII belongs to a word.
-cdef bint[128] PLAIN
-for _code in range(128):
-    PLAIN[_code] = chr(_code).isalnum()
+cdef bint _has_odd_case(str text):
+    """Whether a text has a letter whose lower case depends on others, or is two characters."""
+    return not text.isascii() and ("\u0130" in text or "\u03a3" in text)
 
 
 cdef str _lower(str text):
-    """Return a text in lower case; None if a script has no spaces, or if its length changes."""
-    cdef str lower = text.lower()
+    """Return a text as a lexicon reads it, None if its parts have to be put in lower case alone.
+
+    Those of "\u0130" change their length, and a script without spaces leaves no border to "\u03a3".
+    """
+    cdef str lower
     cdef Py_UCS4 sign
+    if not _has_odd_case(text):
+        return text
+    lower = text.lower()
     if len(lower) != len(text):
         return None
-    if not lower.isascii():
-        for sign in lower:
-            if sign >= 0xE00 and (
-                sign < 0xF00
-                or 0x1000 <= sign < 0x10A0
-                or 0x1780 <= sign < 0x1800
-                or 0x3040 <= sign < 0x3100
-                or 0x3400 <= sign < 0xA000
-                or 0xF900 <= sign < 0xFB00
-            ):
-                return None
+    for sign in lower:
+        if is_unspaced(sign):
+            return None
     return lower
+
+
+cdef _lower_parts(str text, list spans):
+    """Return a text of the parts of another, each in lower case, and where each stands in it."""
+    pieces = [text[first:last].lower() for first, last in spans]
+    moved = []
+    at = 0
+    for piece in pieces:
+        moved.append((at, at + len(piece)))
+        at += len(piece)
+    return "".join(pieces), moved
+
+
+cdef vector[Span] _read_spans(list spans, Py_ssize_t size) except *:
+    """Return parts of a text of `size` characters, whose ends may lie beyond it."""
+    cdef vector[Span] out
+    cdef Span span
+    for first, last in spans:
+        span.first, span.second = first, min(last, size)
+        if not 0 <= span.first <= span.second:
+            raise IndexError("not a part of the text")
+        out.push_back(span)
+    return out
+
+
+cdef class Vocabulary:
+    """What is known of words and stems before any text is read.
+
+    Args:
+        rarities: The background rarity by stem.
+        rarest: That of a stem which is not listed.
+        stem_flags: Stems, by the flag that all of them have.
+        form_flags: Words, by the flag that all of them have.
+        numerals: Pairs of stems that name the same number, in both directions.
+        prefix: Letters that related stems share.
+    """
+
+    cdef NativeVocabulary data
+
+    def __cinit__(self, rarities, double rarest, stem_flags, form_flags, numerals, size_t prefix):
+        if rarest <= 0 or min(rarities.values(), default=1.0) <= 0:
+            raise ValueError("a rarity has to be above 0")
+        self.data.english = &english
+        self.data.rarest, self.data.prefix = rarest, prefix
+        for stem, rarity in rarities.items():
+            self.data.set_rarity(_bytes(stem), rarity)
+        for flag, stems in stem_flags.items():
+            for stem in stems:
+                self.data.set_stem_flags(_bytes(stem), flag)
+        for flag, words in form_flags.items():
+            for word in words:
+                self.data.set_form_flags(_bytes(word), flag)
+        for one, other in numerals.items():
+            self.data.add_numeral(_bytes(one), _bytes(other))
 
 
 cdef class PassageIds:
     """The ids of one passage; they hold for one generation of the lexicon."""
 
-    cdef long generation
-    cdef vector[int] stems  # ends with 0
-    cdef vector[int] forms
-    cdef vector[int] heads  # of each negation: the first stem after it, and all near it
-    cdef vector[int] near
-    cdef vector[size_t] near_ends
+    cdef PassageWords words
 
     @property
     def has_text(self):
         """Whether the passage has a content stem."""
-        return self.stems.size() > 1
+        return self.words.stems.size() > 1
 
 
 cdef class Lexicon:
     """Numbers words and stems and knows of each what the metrics ask.
 
     Args:
-        tokenize: Splits a text into words; it is asked for scripts that are written without spaces.
-        content_stem: Maps a word to its stem, a stop word to "".
-        idf: The background rarity by stem.
-        describe: Maps a stem to the sum of its `StemFlag`s.
-        numerals: Pairs of stems that name the same number, in both directions.
-        hedges: Words that hedge.
-        negations: Words that deny.
-        denials: Those that deny in a record.
-        prefix: Letters that related stems share.
+        vocabulary: What it knows of them before.
         limit: How many words and stems it holds; beyond, it begins anew.
     """
 
-    cdef object tokenize, content_stem, idf, describe
-    cdef dict numerals, stems, prefixes
-    cdef WordTable forms
-    cdef vector[char] word
-    cdef frozenset hedges, negations, denials
-    cdef int letters
-    cdef long generation, epoch
-    cdef size_t chars, limit
-    cdef list texts  # by stem
-    cdef vector[Form] form_data
-    cdef vector[Stem] stem_data
-    cdef long mark
-    cdef vector[long] prefix_seen  # by prefix
-    cdef Comparison current
+    cdef Vocabulary vocabulary
+    cdef NativeLexicon* data
 
-    def __cinit__(
-        self,
-        tokenize,
-        content_stem,
-        idf,
-        describe,
-        numerals,
-        hedges,
-        negations,
-        denials,
-        prefix,
-        limit,
-    ):
-        self.tokenize = tokenize
-        self.content_stem, self.idf, self.describe = content_stem, idf, describe
-        self.numerals, self.hedges, self.negations = numerals, hedges, negations
-        self.denials = denials
-        self.letters, self.limit = prefix, limit
-        self.epoch = self.mark = 0
-        self.forms = WordTable()
-        self._begin()
+    def __cinit__(self, Vocabulary vocabulary not None, size_t limit):
+        cdef uint64_t secret = int.from_bytes(os.urandom(8), "little")
+        cdef uint64_t seed = int.from_bytes(os.urandom(8), "little")
+        self.vocabulary = vocabulary
+        self.data = new NativeLexicon(vocabulary.data, limit, secret, seed)
 
-    cdef int _begin(self) except -1:
-        global generations
-        self.generation = 0  # until all is there
-        self.chars = 0
-        self.forms.clear()
-        self.stems, self.prefixes, self.texts = {}, {}, []
-        self.current = None
-        self.form_data.clear()
-        self.stem_data.clear()
-        self.prefix_seen.clear()
-        self._new_stem("")  # 0 ends passages and stands for stop words
-        self.stem_data[0].rarity = 0.0
-        cdef int one, other
-        for stem, numeral in self.numerals.items():
-            one, other = self.stem(stem), self.stem(numeral)
-            self.stem_data[one].numeral = other
-        generations += 1
-        self.generation = generations
-        return 0
-
-    cdef int _new_stem(self, str stem) except -1:
-        # what may fail or be interrupted comes first, and `stems` last: it says what there is
-        cdef int number, prefix = -1
-        cdef Stem data
-        data.wanted = data.seen = data.marked = 0
-        data.local = data.numeral = 0
-        data.rarity = self.idf[stem]
-        data.flags = self.describe(stem) if stem else 0
-        if len(stem) >= self.letters:
-            begin = stem[: self.letters]
-            known = self.prefixes.get(begin)
-            if known is None:
-                known = len(self.prefixes)
-                self.prefix_seen.resize(known + 1)
-                self.prefixes[begin] = known
-            prefix = known
-        data.prefix = prefix
-        number = <int>len(self.stems)
-        self.stem_data.resize(number)
-        self.stem_data.push_back(data)
-        del self.texts[number:]
-        self.texts.append(stem)
-        self.stems[stem] = number
-        self.chars += len(stem)
-        return number
-
-    cdef int stem(self, str stem) except -1:
-        cdef PyObject* known = PyDict_GetItem(self.stems, stem)
-        if known is not NULL:
-            return PyLong_AsLong(<object>known)
-        return self._new_stem(stem)
-
-    cdef int form(self, const char* word, size_t size) except -1:
-        cdef int known = self.forms.find(word, size).form
-        return known if known >= 0 else self._new_form(word, size)
-
-    cdef int _new_form(self, const char* letters, size_t size) except -1:
-        cdef str word = letters[:size].decode("utf-8", "surrogatepass")
-        cdef int number
-        cdef Form data
-        self.chars += size
-        data.flags, data.seen = 0, 0
-        if word in self.hedges:
-            data.flags |= HEDGE
-        if word in self.negations:
-            data.flags |= NEGATES
-        if word in self.denials:
-            data.flags |= DENIES
-        data.stem = self.stem(self.content_stem(word))
-        number = <int>self.form_data.size()
-        self.form_data.push_back(data)
-        self.forms.add(letters, size, number)
-        return number
-
-    cdef int read_words(self, list words, vector[int]& forms) except -1:
-        """Append the forms of words."""
-        cdef bytes letters
-        for word in words:
-            letters = (<str?>word).encode("utf-8", "surrogatepass")
-            forms.push_back(self.form(letters, len(letters)))
-        return 0
-
-    cdef int read_text(
-        self, str lower, Py_ssize_t begin, Py_ssize_t end, vector[int]& forms
-    ) except -1:
-        """Append the forms of the words of [begin, end) of a text in lower case."""
-        cdef Py_ssize_t at
-        cdef uint32_t sign
-        cdef int kind = PyUnicode_KIND(lower)
-        cdef void* data = PyUnicode_DATA(lower)
-        cdef size_t size = 0
-        cdef char* word
-        if end > len(lower):
-            end = len(lower)
-        if not 0 <= begin <= end:
-            raise IndexError("not a part of the text")
-        if self.word.size() < <size_t>(4 * (end - begin)):
-            self.word.resize(4 * (end - begin))
-        word = self.word.data()
-        for at in range(begin, end + 1):
-            sign = PyUnicode_READ(kind, data, at) if at < end else 0
-            if sign < 128:
-                if PLAIN[sign]:
-                    word[size] = <char>sign
-                    size += 1
-                    continue
-            elif (<Py_UCS4>sign).isalnum():
-                if sign >= 0x10000:
-                    word[size] = <char>(0xF0 | sign >> 18)
-                    word[size + 1] = <char>(0x80 | sign >> 12 & 63)
-                    size += 2
-                elif sign >= 0x800:
-                    word[size] = <char>(0xE0 | sign >> 12)
-                    size += 1
-                if sign >= 0x800:
-                    word[size] = <char>(0x80 | sign >> 6 & 63)
-                else:
-                    word[size] = <char>(0xC0 | sign >> 6)
-                word[size + 1] = <char>(0x80 | sign & 63)
-                size += 2
-                continue
-            if size:
-                forms.push_back(self.form(word, size))
-                size = 0
-        return 0
+    def __dealloc__(self):
+        del self.data
 
     def read_passage(self, str text not None, bint structured):
         """Return the ids of a passage.
@@ -742,58 +555,21 @@ cdef class Lexicon:
             structured: Whether it is a record.
         """
         cdef PassageIds out = PassageIds.__new__(PassageIds)
-        cdef vector[int] forms
-        cdef size_t at, i, size, high
-        cdef int form, stem, head, denial = DENIES if structured else NEGATES
-        out.generation = self.generation
-        lower = _lower(text)
-        if lower is None:
-            self.read_words(self.tokenize(text), forms)
-        else:
-            self.read_text(lower, 0, len(lower), forms)
-        size = forms.size()
-        self.mark += 1
-        for at in range(size):
-            form = forms[at]
-            stem = self.form_data[form].stem
-            if stem:
-                out.stems.push_back(stem)
-            if self.form_data[form].seen != self.mark:
-                self.form_data[form].seen = self.mark
-                out.forms.push_back(form)
-        out.stems.push_back(0)
-        for at in range(size):
-            if not self.form_data[forms[at]].flags & denial:
-                continue
-            self.mark += 1
-            head = 0
-            high = at + SCOPE + 1 if at + SCOPE + 1 < size else size
-            for i in range(at - SCOPE if at > SCOPE else 0, high):
-                stem = self.form_data[forms[i]].stem
-                if stem == 0 or i == at:
-                    continue
-                if i > at and head == 0:
-                    head = stem
-                if self.stem_data[stem].marked != self.mark:
-                    self.stem_data[stem].marked = self.mark
-                    out.near.push_back(stem)
-            out.heads.push_back(head)
-            out.near_ends.push_back(out.near.size())
+        cdef str lower = text.lower() if _has_odd_case(text) else text
+        cdef Text data = _text(lower)
+        if self.data.generation == 0:
+            raise RuntimeError("the lexicon is not complete")
+        with nogil:
+            self.data.read_passage(data, structured, out.words)
         return out
 
     def is_current(self, PassageIds ids):
         """Return whether the ids still hold."""
-        return ids is not None and ids.generation == self.generation
+        return ids is not None and ids.words.generation == self.data.generation
 
     def make_room(self):
         """Begin anew where the lexicon is full; call it between two traces."""
-        if (
-            self.generation == 0
-            or self.form_data.size() > self.limit
-            or self.stem_data.size() > self.limit
-            or self.chars > self.limit * MEAN_CHARS
-        ):
-            self._begin()
+        self.data.make_room()
 
 
 _lexicons = threading.local()
@@ -819,12 +595,14 @@ cdef class Comparison:
         query: The content stems of the query in order.
     """
 
-    cdef Lexicon lexicon
+    cdef Lexicon owner_of_data  # keeps `lexicon` alive
+    cdef NativeLexicon* lexicon
     cdef long epoch
     cdef readonly bint structured
     cdef vector[int] stream, owner
     cdef vector[size_t] starts
     cdef list passages
+    cdef vector[const PassageWords*] passage_words  # which `passages` keep
     cdef vector[int] forms  # of the answer's words
     cdef vector[int] stems  # content stems by sentence, with repetitions
     cdef vector[size_t] ends
@@ -846,6 +624,8 @@ cdef class Comparison:
     cdef int worst
     cdef vector[int] worst_halves
     cdef vector[double] worst_masses
+    cdef vector[double] clause_mass  # by half stretch, of `_best_stretch`; zeros between two calls
+    cdef vector[int] clause_halves
 
     def __cinit__(
         self,
@@ -856,35 +636,53 @@ cdef class Comparison:
         list query not None,
         bint structured,
     ):
+        cdef NativeLexicon* data = lexicon.data
         cdef PassageIds ids
-        cdef int number = 0, stem, form
-        cdef size_t at, begin, local
-        cdef int* stem_data
-        self.lexicon, self.passages, self.structured = lexicon, passages, structured
+        cdef vector[Span] spans
+        cdef vector[string] words
+        cdef str lower
+        cdef Text text
+        self.owner_of_data, self.lexicon = lexicon, data
+        self.passages, self.structured = passages, structured
         self.worst = -1
         # from here on the stems are those of this trace, even if an error ends it
-        lexicon.current = None
-        if lexicon.generation == 0:
+        data.epoch += 1
+        self.epoch = data.epoch
+        if data.generation == 0:
             raise RuntimeError("the lexicon is not complete")
         for item in passages:
             ids = <PassageIds?>item
-            if ids.generation != lexicon.generation:
+            if ids.words.generation != data.generation:
                 raise RuntimeError("the lexicon has begun anew since")
-            self.starts.push_back(self.stream.size())
-            self.stream.insert(self.stream.end(), ids.stems.begin(), ids.stems.end())
-            self.owner.resize(self.stream.size(), number)
-            number += 1
-        lexicon.epoch += 1
-        self.epoch = lexicon.epoch
+            self.passage_words.push_back(&ids.words)
+        for word in query:
+            if not <str?>word:
+                raise ValueError("an empty stem")
+            words.push_back(_bytes(word))
+        lower = _lower(answer)
+        spans = _read_spans(sentences, len(answer))
+        if lower is None:
+            lower, sentences = _lower_parts(answer, sentences)
+            spans = _read_spans(sentences, len(lower))
+        text = _text(lower)
+        with nogil:
+            self._read(text, spans, words)
+
+    cdef int _read(self, const Text& text, vector[Span]& spans, vector[string]& query) except -1 nogil:
+        cdef NativeLexicon* lexicon = self.lexicon
+        cdef const PassageWords* passage
+        cdef int stem
+        cdef size_t number, at, sentence
         cdef vector[double] rarities
-        cdef str lower = _lower(answer)
-        for first, last in sentences:
+        for number in range(self.passage_words.size()):
+            passage = self.passage_words[number]
+            self.starts.push_back(self.stream.size())
+            self.stream.insert(self.stream.end(), passage.stems.begin(), passage.stems.end())
+            self.owner.resize(self.stream.size(), <int>number)
+        for sentence in range(spans.size()):
             rarities.clear()
             at = self.forms.size()
-            if lower is None:
-                lexicon.read_words(lexicon.tokenize(answer[first:last]), self.forms)
-            else:
-                lexicon.read_text(lower, first, last, self.forms)
+            lexicon.read(text, spans[sentence].first, spans[sentence].second, self.forms)
             lexicon.mark += 1
             for at in range(at, self.forms.size()):
                 stem = lexicon.form_data[self.forms[at]].stem
@@ -901,10 +699,8 @@ cdef class Comparison:
             self.masses.push_back(add_up(rarities.data(), rarities.size()))
         self.answer_size = self.words.size()
         self.in_answer.resize(self.answer_size, 1)
-        for text in query:
-            stem = lexicon.stem(<str?>text)
-            if stem == 0:
-                raise ValueError("an empty stem")
+        for number in range(query.size()):
+            stem = lexicon.stem(query[number])
             self.query.push_back(stem)
             self._want(stem)
         self.in_answer.resize(self.words.size(), 0)
@@ -913,23 +709,23 @@ cdef class Comparison:
             self.in_query[lexicon.stem_data[self.query[at]].local] = 1
         self.near_query = self.in_query
         self._locate()
-        lexicon.current = self
+        return 0
 
     @property
     def has_content(self):
         """Whether a sentence has a content stem."""
         return not self.content.empty()
 
-    cdef int _want(self, int stem) except -1:
+    cdef int _want(self, int stem) except -1 nogil:
         if self.lexicon.stem_data[stem].wanted != self.epoch:
             self.lexicon.stem_data[stem].wanted = self.epoch
             self.lexicon.stem_data[stem].local = <int>self.words.size()
             self.words.push_back(stem)
         return 0
 
-    cdef int _locate(self) except -1:
+    cdef int _locate(self) except -1 nogil:
         """Find the positions of all wanted stems, and mark all stems of the passages as seen."""
-        cdef Lexicon lexicon = self.lexicon
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef size_t at, count = self.words.size()
         cdef int stem
         cdef vector[size_t] filled
@@ -953,16 +749,16 @@ cdef class Comparison:
         return 0
 
     cdef int _check(self) except -1:
-        if self.lexicon.current is not self:
+        if self.lexicon.epoch != self.epoch:
             raise RuntimeError("another trace has been read since")
         return 0
 
-    cdef inline size_t _count(self, int local) noexcept:
+    cdef inline size_t _count(self, int local) noexcept nogil:
         """The number of positions that count for answers: the first 40."""
         cdef size_t count = self.first[local + 1] - self.first[local]
         return count if count < MAX_POSITIONS else MAX_POSITIONS
 
-    cdef inline size_t _stem_count(self, int stem) noexcept:
+    cdef inline size_t _stem_count(self, int stem) noexcept nogil:
         if self.lexicon.stem_data[stem].wanted != self.epoch:
             return 0
         return self._count(self.lexicon.stem_data[stem].local)
@@ -970,18 +766,28 @@ cdef class Comparison:
     def __contains__(self, str stem):
         """Whether a passage has the stem."""
         self._check()
-        known = self.lexicon.stems.get(stem)
-        return known is not None and self.lexicon.stem_data[<int>known].seen == self.epoch
+        cdef int known = self.lexicon.find_stem(_bytes(stem))
+        return known >= 0 and self.lexicon.stem_data[known].seen == self.epoch
 
     # -- relevance
 
     def grade_passages(self, double saturation, double length, double low, double span, weights):
         """Grade each passage from 0 to 3; None if it has no text. See `relevance.grade_passages`."""
         self._check()
-        cdef Lexicon lexicon = self.lexicon
+        cdef GradeWeights terms
+        cdef vector[double] grades
+        cdef size_t at
+        terms.saturation, terms.length, terms.low, terms.span = saturation, length, low, span
+        terms.coverage, terms.stretch, terms.frequency, terms.pairs = weights
+        with nogil:
+            self._grade(terms, grades)
+        return [grades[at] if grades[at] >= 0 else None for at in range(grades.size())]
+
+    cdef int _grade(self, const GradeWeights& terms, vector[double]& grades) except -1 nogil:
+        """Append the grades of the passages; -1 of one that has no text."""
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef size_t passages = self.starts.size(), at, p, size, begin, end, half, last_half, i
-        cdef double of_coverage, of_stretch, of_frequency, of_pairs, average, weight, stretch, mixed
-        of_coverage, of_stretch, of_frequency, of_pairs = weights
+        cdef double average, weight, stretch, mixed
         cdef vector[int] different
         cdef vector[double] rarities, norms, coverage, frequency, near
         cdef vector[size_t] sizes, near_starts
@@ -1009,7 +815,9 @@ cdef class Comparison:
         if average < 1.0:
             average = 1.0
         for p in range(passages):
-            norms.push_back(saturation * (1 - length + length * sizes[p] / average))
+            norms.push_back(
+                terms.saturation * (1 - terms.length + terms.length * sizes[p] / average)
+            )
         coverage.assign(passages, 0.0)
         frequency.assign(passages, 0.0)
         near.assign(halves, 0.0)
@@ -1034,17 +842,24 @@ cdef class Comparison:
                     last_half = half
             if count:
                 frequency[passage] += weight * count / (count + norms[passage])
-        cdef dict followers = {}
+        cdef vector[pair[int, int]] pairs  # of stems that stand side by side, each once
         cdef vector[int] met  # by local index: the last passage where it follows, -1, -2 of others
-        cdef size_t pairs = 0
+        cdef pair[int, int] both
+        cdef size_t next_first, count_of_pairs = 0
         for at in range(1, self.query.size()):
-            followers.setdefault(self.query[at - 1], set()).add(self.query[at])
+            both.first, both.second = self.query[at - 1], self.query[at]
+            pairs.push_back(both)
+        sort(pairs.begin(), pairs.end())
         met.assign(self.words.size(), -2)
-        for first, others in followers.items():
-            pairs += len(others)
-            for other in others:
-                met[lexicon.stem_data[<int>other].local] = -1
-            local = lexicon.stem_data[<int>first].local
+        i = 0
+        while i < pairs.size():
+            next_first = i
+            while next_first < pairs.size() and pairs[next_first].first == pairs[i].first:
+                second = lexicon.stem_data[pairs[next_first].second].local
+                count_of_pairs += met[second] == -2
+                met[second] = -1
+                next_first += 1
+            local = lexicon.stem_data[pairs[i].first].local
             for at in range(self.first[local], self.first[local + 1]):
                 passage = self.owner[self.places[at]]
                 stem = self.stream[self.places[at] + 1]
@@ -1054,9 +869,9 @@ cdef class Comparison:
                 if met[second] != -2 and met[second] != passage:
                     met[second] = passage
                     followed[passage] += 1
-            for other in others:
-                met[lexicon.stem_data[<int>other].local] = -2
-        cdef list out = []
+            for i in range(i, next_first):
+                met[lexicon.stem_data[pairs[i].second].local] = -2
+            i = next_first
         for p in range(passages):
             stretch = 0.0
             touched = coverage[p] != 0.0
@@ -1065,26 +880,26 @@ cdef class Comparison:
                 if near[at] != 0.0 and weight > stretch:
                     stretch = weight
             if not touched:
-                out.append(0.0 if sizes[p] > 0 else None)
+                grades.push_back(0.0 if sizes[p] > 0 else -1.0)
                 continue
             if stretch > total:
                 stretch = total
-            weight = frequency[p] / total * (saturation + 1) / 1.5
+            weight = frequency[p] / total * (terms.saturation + 1) / 1.5
             mixed = (
-                of_coverage * coverage[p] / total
-                + of_stretch * stretch / total
-                + of_frequency * (weight if weight < 1.0 else 1.0)
-                + of_pairs * followed[p] / <double>(pairs if pairs else 1)
+                terms.coverage * coverage[p] / total
+                + terms.stretch * stretch / total
+                + terms.frequency * (weight if weight < 1.0 else 1.0)
+                + terms.pairs * followed[p] / <double>(count_of_pairs if count_of_pairs else 1)
             )
-            weight = (mixed - low) / span
+            weight = (mixed - terms.low) / terms.span
             weight = 0.0 if weight < 0.0 else weight
-            out.append(3.0 * (1.0 if weight > 1.0 else weight))
-        return out
+            grades.push_back(3.0 * (1.0 if weight > 1.0 else weight))
+        return 0
 
     # -- coverage
 
-    cdef int _measure_coverage(self) except -1:
-        cdef Lexicon lexicon = self.lexicon
+    cdef int _measure_coverage(self) except -1 nogil:
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef size_t sentence, at, begin = 0, content_begin = 0, size, i, place, end
         cdef int stem, local, half, last, length, position, last_position = -1
         cdef double matched, in_query, mass, rarity, support, least = 2.0, best, value
@@ -1243,25 +1058,61 @@ cdef class Comparison:
             The values, the rows of the sentences, the contradictions, and the novel names.
         """
         self._check()
-        cdef Lexicon lexicon = self.lexicon
+        cdef vector[int] stems
+        cdef vector[char] is_novel
+        cdef RecordCounts counts
+        cdef vector[double] values, rows, contradictions
+        cdef size_t at, width = SENTENCE_WIDTH
+        counts.denied, counts.unknown, counts.agreed, counts.hours, counts.hours_agreed = record
+        for name in names:
+            stems.push_back(self.lexicon.find_stem(_bytes(name)))
+        with nogil:
+            self._extract(
+                stems, number_count, novel_numbers, counts, values, rows, contradictions, is_novel
+            )
+        return (
+            values,
+            [[rows[at + place] for place in range(width)] for at in range(0, rows.size(), width)],
+            contradictions,
+            [names[at] for at in range(is_novel.size()) if is_novel[at]],
+        )
+
+    cdef int _extract(
+        self,
+        const vector[int]& names,
+        long number_count,
+        long novel_numbers,
+        const RecordCounts& record,
+        vector[double]& out,
+        vector[double]& rows,
+        vector[double]& contradictions,
+        vector[char]& is_novel,
+    ) except -1 nogil:
+        """Append the values, the rows one behind the other and the contradictions.
+
+        `names` are stems, -1 of one that the lexicon does not know; `is_novel` is told of each
+        whether neither passages nor query have it.
+        """
+        cdef NativeLexicon* lexicon = self.lexicon
+        cdef const PassageWords* passage
         cdef size_t at, i, size = self.ends.size()
         cdef int stem, local, form
         cdef long hedges = 0, forms = 0, new_forms = 0, common = 0
-        cdef PassageIds ids
+        cdef double novel_names = 0.0, name_count = <double>names.size()
         cdef vector[double] values
         if self.structured:
             for local in range(<int>self.answer_size):
                 if self._count(local) == 0 and self._has_relative(self.words[local]):
                     self.near_query[local] = 1
         self._measure_coverage()
-        cdef list novel_names = []
-        for name in names:
-            known = lexicon.stems.get(name)
-            if known is not None and lexicon.stem_data[<int>known].wanted == self.epoch:
-                local = lexicon.stem_data[<int>known].local
+        for at in range(names.size()):
+            is_novel.push_back(1)
+            stem = names[at]
+            if stem >= 0 and lexicon.stem_data[stem].wanted == self.epoch:
+                local = lexicon.stem_data[stem].local
                 if self._count(local) or self.near_query[local]:
-                    continue
-            novel_names.append(name)
+                    is_novel[at] = 0
+            novel_names += is_novel[at]
         cdef double mean_place = add_up(self.by_place.data(), self.by_place.size()) / (
             <double>self.by_place.size() if self.by_place.size() else 1.0
         )
@@ -1270,11 +1121,12 @@ cdef class Comparison:
         cdef double spread = add_up(values.data(), values.size()) / (
             <double>values.size() if values.size() else 1.0
         )
-        cdef list by_words = sorted(self.by_words)
-        values = by_words
+        values = self.by_words
+        sort(values.begin(), values.end())
+        cdef double least_words = values[0] if values.size() else 0.0
         cdef double all_words = add_up(values.data(), values.size())
         cdef double two_words = add_up(values.data(), 2 if values.size() > 2 else values.size())
-        cdef long word_sentences = len(by_words)
+        cdef long word_sentences = <long>self.by_words.size()
         # the query, by its different stems in order
         cdef double query_mass, query_missing, query_repeated
         cdef vector[double] missing, repeated
@@ -1296,10 +1148,10 @@ cdef class Comparison:
         query_repeated = add_up(repeated.data(), repeated.size())
         # words as they are written
         lexicon.mark += 1
-        for item in self.passages:
-            ids = <PassageIds>item
-            for at in range(ids.forms.size()):
-                lexicon.form_data[ids.forms[at]].seen = lexicon.mark
+        for i in range(self.passage_words.size()):
+            passage = self.passage_words[i]
+            for at in range(passage.forms.size()):
+                lexicon.form_data[passage.forms[at]].seen = lexicon.mark
         cdef long in_passages = lexicon.mark
         lexicon.mark += 1
         for at in range(self.forms.size()):
@@ -1330,77 +1182,75 @@ cdef class Comparison:
                 least_pairs = self.by_pairs[at]
         cdef double few_words = <double>(words if words > 5 else 5)
         cdef double sentences = <double>(size if size > 1 else 1)
-        cdef list out = [
-            1 - (self.matched + self.in_query_mass) / mass if mass != 0.0 else 0.0,
-            1 - self.matched / mass if mass != 0.0 else 0.0,
-            1 - <double>by_words[0] if word_sentences else 0.0,
-            1 - two_words / (2 if word_sentences > 2 else word_sentences) if word_sentences else 0.0,
-            1 - all_words / word_sentences if word_sentences else 0.0,
-            1 - least_place if self.by_place.size() else 0.0,
-            1 - mean_place if self.by_place.size() else 0.0,
-            sqrt(spread),
-            log_novel,
-            log1p(add_up(self.novel.data(), self.novel.size())),
-            self.novel_count / content,
-            common / content,
-            1 - self.pairs_copied / <double>(self.pairs if self.pairs > 1 else 1),
-            1 - least_pairs if self.by_pairs.size() else 0.0,
-            -log1p(self.density / stems),
-            -self.copied5 / stems,
-            -self.copied3 / stems,
-            log1p(<double>len(novel_names)),
-            len(novel_names) / <double>(len(names) + 2),
-            log1p(<double>novel_numbers),
-            novel_numbers / <double>(number_count + 1),
-            log1p(<double>number_count),
-            log1p(<double>len(names)),
-            log1p(<double>words),
-            log_claims,
-            self.in_order / <double>self.follows if self.follows else 0.5,
-            hedges / few_words,
-            log1p(<double>hedges),
-            about_passages / few_words,
-            1.0 if self.structured else 0.0,
-            query_missing / query_mass if query_mass > 0 else 0.0,
-            query_repeated / query_mass if query_mass > 0 else 0.0,
-            words / sentences / 30,
-            log_novel - log_claims,
-            log1p(<double>record[0]),
-            log1p(<double>record[1]),
-            log1p(<double>record[2]),
-            log1p(<double>record[3]),
-            log1p(<double>record[4]),
-            new_forms / <double>(forms if forms > 1 else 1),
-        ]
-        cdef list rows = [] if self.structured else self._sentence_rows(names)
-        cdef double strayed = 0.0
+        out.push_back(1 - (self.matched + self.in_query_mass) / mass if mass != 0.0 else 0.0)
+        out.push_back(1 - self.matched / mass if mass != 0.0 else 0.0)
+        out.push_back(1 - least_words if word_sentences else 0.0)
+        out.push_back(1 - two_words / (2 if word_sentences > 2 else word_sentences) if word_sentences else 0.0)
+        out.push_back(1 - all_words / word_sentences if word_sentences else 0.0)
+        out.push_back(1 - least_place if self.by_place.size() else 0.0)
+        out.push_back(1 - mean_place if self.by_place.size() else 0.0)
+        out.push_back(sqrt(spread))
+        out.push_back(log_novel)
+        out.push_back(log1p(add_up(self.novel.data(), self.novel.size())))
+        out.push_back(self.novel_count / content)
+        out.push_back(common / content)
+        out.push_back(1 - self.pairs_copied / <double>(self.pairs if self.pairs > 1 else 1))
+        out.push_back(1 - least_pairs if self.by_pairs.size() else 0.0)
+        out.push_back(-log1p(self.density / stems))
+        out.push_back(-self.copied5 / stems)
+        out.push_back(-self.copied3 / stems)
+        out.push_back(log1p(novel_names))
+        out.push_back(novel_names / (name_count + 2))
+        out.push_back(log1p(<double>novel_numbers))
+        out.push_back(novel_numbers / <double>(number_count + 1))
+        out.push_back(log1p(<double>number_count))
+        out.push_back(log1p(name_count))
+        out.push_back(log1p(<double>words))
+        out.push_back(log_claims)
+        out.push_back(self.in_order / <double>self.follows if self.follows else 0.5)
+        out.push_back(hedges / few_words)
+        out.push_back(log1p(<double>hedges))
+        out.push_back(about_passages / few_words)
+        out.push_back(1.0 if self.structured else 0.0)
+        out.push_back(query_missing / query_mass if query_mass > 0 else 0.0)
+        out.push_back(query_repeated / query_mass if query_mass > 0 else 0.0)
+        out.push_back(words / sentences / 30)
+        out.push_back(log_novel - log_claims)
+        out.push_back(log1p(<double>record.denied))
+        out.push_back(log1p(<double>record.unknown))
+        out.push_back(log1p(<double>record.agreed))
+        out.push_back(log1p(<double>record.hours))
+        out.push_back(log1p(<double>record.hours_agreed))
+        out.push_back(new_forms / <double>(forms if forms > 1 else 1))
+        if not self.structured:
+            self._sentence_rows(names, rows)
         values.clear()
-        for row in rows:
-            values.push_back(<double>(<list>row)[9] + <double>(<list>row)[10])
-        strayed = add_up(values.data(), values.size())
+        at = 0
+        while at < rows.size():
+            values.push_back(rows[at + MISSING_NUMBERS] + rows[at + STRAYED_NUMBERS])
+            at += SENTENCE_WIDTH
+        cdef double strayed = add_up(values.data(), values.size())
         refuted = log1p(refuted)
-        contradictions = [
-            0.0 if self.structured else refuted,
-            refuted if self.structured else 0.0,
-            log1p(strayed),
-            log1p(lost),
-            log1p(<double>self._count_misplaced()),
-        ]
-        return out, rows, contradictions, novel_names
+        contradictions.push_back(0.0 if self.structured else refuted)
+        contradictions.push_back(refuted if self.structured else 0.0)
+        contradictions.push_back(log1p(strayed))
+        contradictions.push_back(log1p(lost))
+        contradictions.push_back(log1p(<double>self._count_misplaced()))
+        return 0
 
-    cdef bint _has_relative(self, int stem):
+    cdef bint _has_relative(self, int stem) noexcept nogil:
         """Whether a passage has the stem in another form, or as a number in words or digits."""
-        cdef Lexicon lexicon = self.lexicon
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef int prefix = lexicon.stem_data[stem].prefix, numeral = lexicon.stem_data[stem].numeral
         if prefix >= 0 and lexicon.prefix_seen[prefix] == self.epoch:
             return True
         return numeral > 0 and lexicon.stem_data[numeral].seen == self.epoch
 
-    cdef bint _is_figure(self, int stem):
+    cdef bint _is_figure(self, int stem) noexcept nogil:
         return (self.lexicon.stem_data[stem].flags & (DIGIT_FIRST | COUNT)) != 0
 
-    cdef list _sentence_rows(self, list names):
-        cdef Lexicon lexicon = self.lexicon
+    cdef int _sentence_rows(self, const vector[int]& names, vector[double]& rows) except -1 nogil:
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef size_t sentence, i, begin = 0, stems_begin = 0, size = self.ends.size()
         cdef vector[char] novel, named
         cdef vector[double] new
@@ -1418,13 +1268,12 @@ cdef class Comparison:
                 and not self.in_query[local]
                 and not self._has_relative(stem)
             )
-        for name in names:
-            known = lexicon.stems.get(name)
-            if known is not None and lexicon.stem_data[<int>known].wanted == self.epoch:
-                local = lexicon.stem_data[<int>known].local
+        for i in range(names.size()):
+            stem = names[i]
+            if stem >= 0 and lexicon.stem_data[stem].wanted == self.epoch:
+                local = lexicon.stem_data[stem].local
                 if local < <int>self.answer_size:
                     named[local] = 1
-        cdef list rows = []
         for sentence in range(size):
             new.clear()
             name_count = time_count = missing = 0
@@ -1444,28 +1293,26 @@ cdef class Comparison:
                 new_mass = add_up(new.data(), new.size())
             if any_figure:
                 missing = self._weigh_numbers(stems_begin, self.ends[sentence], novel, &strayed)
-            rows.append([
-                log1p(new_mass),
-                log1p(<double>new.size()),
-                new_mass / mass if mass != 0.0 else 0.0,
-                log1p(<double>(self.ends[sentence] - stems_begin)),
-                log1p(<double>self.copied[sentence]),
-                1 - self.support[sentence],
-                sentence / <double>size,
-                0.0 if sentence else 1.0,
-                <double>name_count,
-                <double>missing,
-                strayed,
-                <double>time_count,
-            ])
+            rows.push_back(log1p(new_mass))
+            rows.push_back(log1p(<double>new.size()))
+            rows.push_back(new_mass / mass if mass != 0.0 else 0.0)
+            rows.push_back(log1p(<double>(self.ends[sentence] - stems_begin)))
+            rows.push_back(log1p(<double>self.copied[sentence]))
+            rows.push_back(1 - self.support[sentence])
+            rows.push_back(sentence / <double>size)
+            rows.push_back(0.0 if sentence else 1.0)
+            rows.push_back(<double>name_count)
+            rows.push_back(<double>missing)
+            rows.push_back(strayed)
+            rows.push_back(<double>time_count)
             begin, stems_begin = self.content_ends[sentence], self.ends[sentence]
-        return rows
+        return 0
 
     cdef long _weigh_numbers(
         self, size_t begin, size_t end, vector[char]& novel, double* strayed
-    ) except -1:
+    ) noexcept nogil:
         """Count a sentence's numbers that no passage has; add up how far its others stray."""
-        cdef Lexicon lexicon = self.lexicon
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef long missing = 0
         cdef size_t i, at, low, high, near, most, both, j
         cdef int stem, local, other
@@ -1517,9 +1364,9 @@ cdef class Comparison:
             strayed[0] += 1 - share
         return missing
 
-    cdef long _count_misplaced(self) except -1:
+    cdef long _count_misplaced(self) noexcept nogil:
         """Count the numbers whose neighbours never have them beside them in a passage, but others."""
-        cdef Lexicon lexicon = self.lexicon
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef size_t sentence, i, begin = 0, end, at
         cdef int stem, left, right, local, other, place
         cdef long count = 0
@@ -1561,7 +1408,7 @@ cdef class Comparison:
             begin = end
         return count
 
-    cdef double _mass(self, vector[int]& stems) noexcept:
+    cdef double _mass(self, vector[int]& stems) noexcept nogil:
         cdef ExactSum partial
         cdef size_t at
         partial.total = partial.lost = 0.0
@@ -1569,7 +1416,7 @@ cdef class Comparison:
             add_exactly(&partial, self.lexicon.stem_data[stems[at]].rarity)
         return partial.total + partial.lost
 
-    cdef long _weigh_negations(self, double* refuted, double* lost) except -1:
+    cdef long _weigh_negations(self, double* refuted, double* lost) except -1 nogil:
         """Compare what answer and passages deny; all shares are of idf.
 
         `refuted` gains the shares of words near the answer's negations that are near none of a
@@ -1577,7 +1424,7 @@ cdef class Comparison:
         negations that a sentence has which denies them nowhere. Returned is the number of the
         answer's negations about the passages ("the article does not mention").
         """
-        cdef Lexicon lexicon = self.lexicon
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef vector[vector[int]] denied, windows, lost_words
         cdef vector[int] heads, both, shared, kept_best
         cdef vector[int] none
@@ -1586,18 +1433,18 @@ cdef class Comparison:
         cdef long about_passages = 0
         cdef bint says, of_text, first, fits
         cdef double mass, said, kept, value, whole, most
-        cdef PassageIds ids
-        for item in self.passages:
-            ids = <PassageIds>item
+        cdef const PassageWords* passage
+        for j in range(self.passage_words.size()):
+            passage = self.passage_words[j]
             begin = 0
-            for at in range(ids.heads.size()):
+            for at in range(passage.heads.size()):
                 if windows.size() == MAX_WINDOWS:
                     break
-                heads.push_back(ids.heads[at])
+                heads.push_back(passage.heads[at])
                 windows.push_back(none)
-                for i in range(begin, ids.near_ends[at]):
-                    windows.back().push_back(ids.near[i])
-                begin = ids.near_ends[at]
+                for i in range(begin, passage.near_ends[at]):
+                    windows.back().push_back(passage.near[i])
+                begin = passage.near_ends[at]
         for at in range(words):
             if not lexicon.form_data[self.forms[at]].flags & NEGATES:
                 continue
@@ -1698,35 +1545,47 @@ cdef class Comparison:
                 lost[0] += most / whole
         return about_passages
 
-    cdef bint _in_answer(self, int stem) noexcept:
+    cdef bint _in_answer(self, int stem) noexcept nogil:
         return (
             self.lexicon.stem_data[stem].wanted == self.epoch
             and <size_t>self.lexicon.stem_data[stem].local < self.answer_size
         )
 
-    cdef double _best_stretch(self, vector[int]& stems) except -1:
-        cdef Lexicon lexicon = self.lexicon
-        cdef dict masses = {}
-        cdef size_t at
+    cdef double _best_stretch(self, const vector[int]& stems) except -1 nogil:
+        """Return the most idf of stems that stand in one stretch of the passages."""
+        cdef NativeLexicon* lexicon = self.lexicon
+        cdef vector[int] ordered  # by their letters, so that sums do not depend on the lexicon
+        cdef size_t at, i, place
         cdef int local, stem, half, last
         cdef double rarity, most = 0.0, value
-        texts = []
         for at in range(stems.size()):
-            if self._stem_count(stems[at]):
-                texts.append((lexicon.texts[stems[at]], stems[at]))
-        texts.sort()
-        for _, number in texts:
-            stem = number
+            if self._stem_count(stems[at]) == 0:
+                continue
+            place = ordered.size()
+            ordered.push_back(stems[at])
+            while place and lexicon.before(stems[at], ordered[place - 1]):
+                ordered[place] = ordered[place - 1]
+                place -= 1
+            ordered[place] = stems[at]
+        self.clause_mass.resize(self.stream.size() // HALF_CLAUSE + 2, 0.0)
+        self.clause_halves.clear()
+        for i in range(ordered.size()):
+            stem = ordered[i]
             local, rarity, last = lexicon.stem_data[stem].local, lexicon.stem_data[stem].rarity, -1
             for at in range(self.first[local], self.first[local] + self._count(local)):
                 half = self.places[at] // HALF_CLAUSE
                 if half != last:
-                    masses[half] = <double>masses.get(half, 0.0) + rarity
+                    if self.clause_mass[half] == 0.0:
+                        self.clause_halves.push_back(half)
+                    self.clause_mass[half] += rarity
                     last = half
-        for found, mass in masses.items():
-            value = <double>mass + <double>masses.get(<int>found + 1, 0.0)
+        for i in range(self.clause_halves.size()):
+            half = self.clause_halves[i]
+            value = self.clause_mass[half] + self.clause_mass[half + 1]
             if value > most:
                 most = value
+        for i in range(self.clause_halves.size()):
+            self.clause_mass[self.clause_halves[i]] = 0.0
         return most
 
     def find_worst_sentence(self):
@@ -1740,11 +1599,8 @@ cdef class Comparison:
         self._check()
         if self.worst < 0:
             return -1, 0.0, None
-        cdef Lexicon lexicon = self.lexicon
-        cdef size_t at, i, begin
-        cdef int half, best = -1, local, position
-        cdef double most = 0.0, value
-        cdef set equal = set()
+        cdef size_t i, begin
+        cdef int position
         cdef dict masses = {}
         for i in range(self.worst_halves.size()):
             masses[self.worst_halves[i]] = self.worst_masses[i]
@@ -1791,7 +1647,7 @@ cdef class Comparison:
         self._check()
         if sentence >= self.masses.size():
             raise IndexError("no such sentence")
-        cdef Lexicon lexicon = self.lexicon
+        cdef NativeLexicon* lexicon = self.lexicon
         cdef double mass = self.masses[sentence], rarity, anywhere = 0.0, value, best, most = 0.0
         if mass == 0.0:
             return dict.fromkeys(passages, 1.0), 1.0
@@ -1879,7 +1735,7 @@ cdef inline double _grade(
     return value * lack if lacks else value
 
 
-cdef inline bint _holds(vector[int]& stems, int stem) noexcept:
+cdef inline bint _holds(const vector[int]& stems, int stem) noexcept nogil:
     cdef size_t at
     for at in range(stems.size()):
         if stems[at] == stem:

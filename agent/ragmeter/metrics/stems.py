@@ -56,11 +56,6 @@ _CONTENT_STEMS = _StemCache(STOP_WORDS)
 _ALL_STEMS = _StemCache()
 
 
-def content_stem(word: str) -> str:
-    """Return the stem of a word, "" of a stop word."""
-    return "" if word in STOP_WORDS else stem_word(word)
-
-
 def content_stems(words: Iterable[str]) -> list[str]:
     """Return the stems of the words that are no stop words, in order."""
     return list(filter(None, map(_CONTENT_STEMS.__getitem__, words)))
