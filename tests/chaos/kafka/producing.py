@@ -10,7 +10,7 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from tests.chaos.kafka.traffic import Message
+from tests.chaos.kafka.traffic import Sending
 
 __all__ = ["Producing"]
 
@@ -28,7 +28,7 @@ class Producing(threading.Thread):
     def __init__(
         self,
         bootstrap: str,
-        messages: Iterable[Message],
+        messages: Iterable[Sending],
         rate: float,
         backlog: int,
         partitions: int,
@@ -64,11 +64,11 @@ class Producing(threading.Thread):
             delivery_timeout_ms=1_500_000,
             max_block_ms=120_000,
         )
-        pending: list[tuple[Any, int, Message]] = []
+        pending: list[tuple[Any, int, Sending]] = []
         begun = time.monotonic()
         for position, message in enumerate(self._messages):
             pending.append((self._send(producer, position, message), position, message))
-            self.sent = max(self.sent, message[0] + 1)
+            self.sent = max(self.sent, message.number + 1)
             while (
                 position / self._rate - (time.monotonic() - begun) > PAUSE_SECONDS
                 or self.sent - self.counted > self._backlog
@@ -84,14 +84,14 @@ class Producing(threading.Thread):
             pending = self._settle(producer, pending, len(pending))
         producer.close(timeout=10)
 
-    def _send(self, producer: KafkaProducer, position: int, message: Message) -> Any:
+    def _send(self, producer: KafkaProducer, position: int, message: Sending) -> Any:
         # not keyed by service: each service then comes from every partition
         partition = position % self._partitions
-        return producer.send("rag.traces", message[1], key=b"any", partition=partition)
+        return producer.send(message.topic, message.body, key=b"any", partition=partition)
 
     def _settle(
-        self, producer: KafkaProducer, pending: list[tuple[Any, int, Message]], count: int
-    ) -> list[tuple[Any, int, Message]]:
+        self, producer: KafkaProducer, pending: list[tuple[Any, int, Sending]], count: int
+    ) -> list[tuple[Any, int, Sending]]:
         """Waits for the first `count`; those that failed are under way once more."""
         left = pending[count:]
         for future, position, message in pending[:count]:

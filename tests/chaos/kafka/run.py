@@ -25,7 +25,7 @@ from tests.chaos.kafka.outage import Watch, watched
 from tests.chaos.kafka.plan import Plan
 from tests.chaos.kafka.pool import Pool
 from tests.chaos.kafka.producing import Producing
-from tests.chaos.kafka.traffic import FAILURE_KINDS, SETTINGS, messages, rules_text
+from tests.chaos.kafka.traffic import FAILURE_KINDS, SETTINGS, rules_text, sendings
 from tests.chaos.kafka.truth import Log, Oracle, alarm_differences, differences, embedded, read_log
 from tests.chaos.kafka.webhook import Received, receiver
 from tests.chaos.run import SAY_SECONDS, START_SECONDS, ChaosRun, Report, wait_until
@@ -142,7 +142,7 @@ class KafkaRun(ChaosRun):
         self.say(f"{todo.workers} workers are ready")
         producing = Producing(
             server.bootstrap,
-            messages(todo.traces, todo.seed),
+            sendings(todo.traces, todo.seed),
             todo.rate,
             int(todo.backlog * todo.traces),
             todo.partitions,
@@ -258,6 +258,7 @@ class KafkaRun(ChaosRun):
         add(f"{many} of {len(self.waiting)} kills while half of the load or more was waiting")
         add(f"{self.report.counted:.0f} traces counted, {self.report.seconds:.0f} s")
         add(f"{log.duplicates} duplicates in the log")
+        add(f"{sum(log.labels.values())} labels, {len(log.labels)} different ones")
         add(f"{len(log.poison)} poison, {len(log.dead) - len(log.poison)} dead letters repeated")
         add(f"{len(received.ids)} notifications, {received.repeated} delivered again")
 

@@ -12,7 +12,7 @@ from tests.chaos.faults import missed
 from tests.chaos.kafka.faults import plan
 from tests.chaos.kafka.plan import Plan
 from tests.chaos.kafka.run import KafkaRun
-from tests.chaos.kafka.traffic import BURST, SERVICES, messages
+from tests.chaos.kafka.traffic import BURST, FEEDBACK, SERVICES, TRACES, messages, sendings
 from tests.chaos.kafka.truth import Log, Oracle, alarm_differences, differences
 from tests.chaos.kafka.webhook import Received
 from tests.chaos.run import run
@@ -21,6 +21,8 @@ from tests.real import require_memory
 COUNT = 'rag_requests_total{service="service-0",status="ok"}'
 OTHER = 'rag_requests_total{service="service-1",status="ok"}'
 STATE = 'ragmeter_results_total{metric="error",scorer="builtin",state="scored"}'
+RECEIVED = 'ragmeter_feedback_received_total{source="kafka"}'
+JOINED = 'ragmeter_feedback_total{outcome="joined"}'
 AGAIN = 'ragmeter_traces_duplicate_total{source="kafka"}'
 NODES_GB = 3.0  # of three brokers (384 MB of heap each at most), two workers and the embedded agent
 
@@ -80,16 +82,17 @@ def test_a_node_that_is_lost_for_good_changes_no_count(tmp_path: Path) -> None:
 
 def found() -> dict[str, dict[str, float]]:
     return {
-        "a": {COUNT: 5.0, STATE: 5.0, AGAIN: 1.0},
-        "b": {OTHER: 7.0, STATE: 7.0, AGAIN: 0.0},
+        "a": {COUNT: 5.0, STATE: 5.0, AGAIN: 1.0, RECEIVED: 3.0, JOINED: 2.0},
+        "b": {OTHER: 7.0, STATE: 7.0, AGAIN: 0.0, JOINED.replace("joined", "repeated"): 1.0},
     }
 
 
 def truth() -> tuple[Oracle, Log]:
     log = Log(
         good=Counter({"t1": 2, "t2": 1}),
-        poison={(0, 3): b"{no"},
-        dead=[((0, 3), b"{no"), ((0, 3), b"{no")],
+        labels=Counter({b"one": 2, b"other": 1}),
+        poison={(TRACES, 0, 3): b"{no"},
+        dead=[((TRACES, 0, 3), b"{no"), ((TRACES, 0, 3), b"{no")],
     )
     return Oracle({COUNT: 5.0, OTHER: 7.0, STATE: 12.0}, Counter(), {"t1", "t2"}), log
 
@@ -103,6 +106,11 @@ def test_exports_that_add_up_to_the_truth_have_no_differences() -> None:
     [
         ("a", COUNT, 6.0, "is 6.0, 5.0 expected"),
         ("a", STATE, 4.0, "is 11.0, 12.0 expected"),
+        ("a", RECEIVED, 4.0, "4 labels are received, the log holds 3"),
+        ("a", RECEIVED, 4.0, "3 of 4 labels are joined or known"),
+        ("a", JOINED, 1.0, "2 of 3 labels are joined or known"),
+        ("b", JOINED.replace("joined", "unmatched"), 1.0, 'outcome="unmatched"} is 1'),
+        ("b", "ragmeter_feedback_waiting", 1.0, "1 labels wait"),
         ("b", AGAIN, 1.0, "2 duplicates are counted, the log holds 1"),
         ("b", COUNT, 5.0, "service-0 is exported by two workers"),
         ("b", "ragmeter_unexpected_results_total", 1.0, "1 results were not expected"),
@@ -120,10 +128,13 @@ def test_what_is_missing_is_named() -> None:
     exports = found()
     del exports["b"]
     assert any(f"{OTHER} is missing, 7.0 expected" in x for x in differences(exports, oracle, log))
-    log.dead = [((1, 4), b"good")]
+    log.dead = [((FEEDBACK, 1, 4), b"good")]
     notified = differences(found(), oracle, log)
-    assert notified == ["poison at (0, 3) is in no dead letter", "what is at (1, 4) is no poison"]
-    log = Log(good=Counter({"t1": 2, "strange": 1}))
+    assert notified == [
+        "poison at ('rag.traces', 0, 3) is in no dead letter",
+        "what is at ('rag.feedback', 1, 4) is no poison",
+    ]
+    log = Log(good=Counter({"t1": 2, "strange": 1}), labels=log.labels)
     notified = differences(found(), oracle, log)
     assert notified == ["1 traces never reached the broker", "1 traces are not of this run"]
 
@@ -151,6 +162,11 @@ def test_a_seed_says_what_is_sent_and_what_goes_wrong() -> None:
     assert set(numbers) == set(range(2000))
     assert 2 <= sum(numbers.values()) - 2000 <= 30, "about one in 200 comes twice"
     assert 8 <= sum(number < 0 for number, _ in sent) <= 40, "about one in 100 is poison"
+    everything = list(sendings(2000, 3))
+    assert everything == list(sendings(2000, 3))
+    assert [(one.number, one.body) for one in everything if one.topic == TRACES] == sent
+    given = [one.body for one in everything if one.topic == FEEDBACK]
+    assert 450 <= len(given) <= 620, "about one in five is labelled, some of them twice"
     assert len(SERVICES) == 12
     made = [
         plan(seed, kills=6, terms=2, freezes=1, joins=2, broker_restarts=3, session=6)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ragmeter.alerts.rules import default_documents
 
@@ -18,14 +19,19 @@ from tests.traces import START, trace_line
 __all__ = [
     "BURST",
     "FAILURE_KINDS",
+    "FEEDBACK",
     "RISE",
     "RULES",
     "SERVICES",
     "SETTINGS",
     "SPAN",
+    "TRACES",
     "Message",
+    "Sending",
+    "labels",
     "messages",
     "rules_text",
+    "sendings",
 ]
 
 SPAN = 1500.0  # seconds of event time
@@ -46,6 +52,28 @@ AGAIN_WITHIN = 500  # messages
 
 Message = tuple[int, bytes | None]
 """Number of the trace, -1 for poison; the body."""
+
+TRACES, FEEDBACK = "rag.traces", "rag.feedback"
+
+POISON_LABELS: tuple[bytes | None, ...] = (
+    b"{no json ",
+    b'{"trace_id": "t1", "answer": {"helpful": true}}',  # of no service
+    b"[]",
+    None,
+)
+LABEL_SHARE = 0.2  # of the traces that are labelled
+EARLY_SHARE = 0.2  # of the labels that are sent before their trace
+MORE_SHARE = 0.3  # of the labels to which their sender adds others later
+LABELS_WITHIN = 300  # traces
+
+
+class Sending(NamedTuple):
+    """What the producer sends: `number` of the trace, -1 for poison and labels."""
+
+    topic: str
+    number: int
+    body: bytes | None
+
 
 SETTINGS: dict[str, Any] = {
     # the long one holds the whole run; the short one is for alerts that end, and is not compared,
@@ -139,3 +167,49 @@ def messages(total: int, seed: int) -> Iterator[Message]:
             again.setdefault(max(later, number + 1), []).append(message)
     for left in again.values():
         yield from left
+
+
+def _label(number: int, total: int, later: float, **given: object) -> bytes:
+    """Labels of a trace that are given `later` seconds after it."""
+    item = {
+        "trace_id": f"t{number}",
+        "service": SERVICES[number % len(SERVICES)],
+        "timestamp": START + number / total * SPAN + later,
+    }
+    return json.dumps({**item, **given}).encode()
+
+
+def labels(total: int, seed: int) -> Mapping[int, list[bytes | None]]:
+    """The labels, by the number of the trace after which each is sent.
+
+    Some come before their trace, some twice, some in two pieces; between them is poison. None is
+    corrected: how often a result was counted anew then hangs on the order.
+    """
+    chance = random.Random(f"labels {seed}")
+    found: dict[int, list[bytes | None]] = defaultdict(list)
+
+    def add(number: int, body: bytes | None, least: int = 0) -> None:
+        found[min(total - 1, max(0, number + chance.randrange(least, LABELS_WITHIN)))].append(body)
+
+    for number in range(total):
+        if chance.random() < LABEL_SHARE:
+            answer = {"helpful": chance.random() < 0.7, "incomplete": chance.random() < 0.2}
+            body = _label(number, total, 1.0, answer=answer)
+            add(number, body, -LABELS_WITHIN if chance.random() < EARLY_SHARE else 0)
+            if chance.random() < AGAIN_SHARE:
+                add(number, body)
+            if chance.random() < MORE_SHARE:
+                verdict = {"answered": chance.random() < 0.9}
+                add(number, _label(number, total, 60.0, verdict=verdict))
+        if chance.random() < LABEL_SHARE * POISON_SHARE:
+            add(number, chance.choice(POISON_LABELS))
+    return found
+
+
+def sendings(total: int, seed: int) -> Iterator[Sending]:
+    """All that is sent: traces with their labels between them."""
+    waiting = dict(labels(total, seed))
+    for number, body in messages(total, seed):
+        yield Sending(TRACES, number, body)
+        for label in waiting.pop(number, []):
+            yield Sending(FEEDBACK, -1, label)

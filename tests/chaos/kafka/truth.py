@@ -19,11 +19,13 @@ from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodeFailure, decode_trace
+from ragmeter.parts.contract import Document
+from ragmeter.parts.labels.documents import DOCUMENTS
 from ragmeter_exporters.prometheus import PrometheusExporter
 from ragmeter_exporters.senders import AlertSenders
 
 from tests.chaos.comparison import unlike
-from tests.chaos.kafka.traffic import BURST, messages
+from tests.chaos.kafka.traffic import BURST, FEEDBACK, TRACES, labels, messages
 from tests.chaos.kafka.webhook import Received
 from tests.kafka.cluster import quality
 from tests.samples import samples
@@ -33,8 +35,8 @@ __all__ = ["Log", "Oracle", "differences", "embedded", "read_log"]
 LIMIT = 2**20
 BATCH = 2000
 Alarms = Counter[tuple[str, str, str]]
-Where = tuple[int, int]
-"""(partition, offset)"""
+Where = tuple[str, int, int]
+"""(topic, partition, offset)"""
 
 PLAIN: tuple[str, ...] = (
     "ragmeter_results_total",
@@ -55,9 +57,10 @@ class Oracle:
 
 @dataclass
 class Log:
-    """What the broker has taken: good trace ids with how often each, poison by place."""
+    """What the broker has taken: good trace ids and labels with how often each, poison by place."""
 
     good: Counter[str] = field(default_factory=Counter)
+    labels: Counter[bytes] = field(default_factory=Counter)
     poison: dict[Where, bytes] = field(default_factory=dict)
     dead: list[tuple[Where, bytes]] = field(default_factory=list)
 
@@ -91,6 +94,7 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
                 numbered = list(zip(batch, range(first, first + len(batch)), strict=True))
                 running.accept(numbered, "chaos", written=set())
                 running.wait_idle()
+            running.receive("labels", _good_labels(total, seed), "chaos")
             exporter = PrometheusExporter(running)
             text = (exporter.render() + exporter.render_detail()).decode()
             # one of a key at a time
@@ -102,6 +106,17 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
         finally:
             running.stop(10)
     return Oracle(samples(text), received.fired(), ids)
+
+
+def _good_labels(total: int, seed: int) -> list[Document]:
+    sent = [body for _, bodies in sorted(labels(total, seed).items()) for body in bodies]
+    return [one for body in sent if (one := _read_label(body)) is not None]
+
+
+def _read_label(body: bytes | None) -> Document | None:
+    """None for what no worker can send on: over Kafka a label names its service."""
+    found = DOCUMENTS.decode(body or b"")
+    return None if isinstance(found, DecodeFailure) or found.service is None else found
 
 
 def _records(bootstrap: str, topic: str) -> list[Any]:
@@ -126,14 +141,17 @@ def read_log(bootstrap: str) -> Log:
     for record in _records(bootstrap, "rag.traces"):
         item = decode_trace(record.value or b"", LIMIT)
         if isinstance(item, DecodeFailure):
-            log.poison[record.partition, record.offset] = record.value or b""
+            log.poison[TRACES, record.partition, record.offset] = record.value or b""
         else:
             log.good[item.trace.trace_id] += 1
+    for record in _records(bootstrap, FEEDBACK):
+        if _read_label(record.value) is None:
+            log.poison[FEEDBACK, record.partition, record.offset] = record.value or b""
+        else:
+            log.labels[record.value] += 1
     for record in _records(bootstrap, "rag.dead"):
         headers = dict(record.headers)
-        where = (int(headers["partition"]), int(headers["offset"]))
-        if headers["topic"] != b"rag.traces":
-            where = (-1, -1)  # nothing of ours belongs there
+        where = (headers["topic"].decode(), int(headers["partition"]), int(headers["offset"]))
         log.dead.append((where, record.value or b""))
     return log
 
@@ -183,7 +201,26 @@ def differences(exports: Mapping[str, Mapping[str, float]], oracle: Oracle, log:
         lines.append(f"{counted:.0f} duplicates are counted, the log holds {log.duplicates}")
     if unexpected := total.get("ragmeter_unexpected_results_total"):
         lines.append(f"{unexpected:.0f} results were not expected")
-    return lines + _dead(log) + _taken(oracle, log)
+    return lines + _labels(total, log) + _dead(log) + _taken(oracle, log)
+
+
+def _labels(total: Mapping[str, float], log: Log) -> list[str]:
+    """Each label is received once, and then joined or known. Which of them are known hangs on
+    their order: a label may come after its correction."""
+    sent = sum(log.labels.values())
+    received = total.get('ragmeter_feedback_received_total{source="kafka"}', 0.0)
+    lines = []
+    if received != sent:
+        lines.append(f"{received:.0f} labels are received, the log holds {sent}")
+    prefix = "ragmeter_feedback_total{"
+    ends = {name: value for name, value in total.items() if name.startswith(prefix) and value}
+    well = sum(ends.pop(f'{prefix}outcome="{one}"}}', 0.0) for one in ("joined", "repeated"))
+    if well != received:
+        lines.append(f"{well:.0f} of {received:.0f} labels are joined or known")
+    lines += [f"{name} is {value:.0f}" for name, value in sorted(ends.items())]
+    if waiting := total.get("ragmeter_feedback_waiting"):
+        lines.append(f"{waiting:.0f} labels wait")
+    return lines
 
 
 def _taken(oracle: Oracle, log: Log) -> list[str]:
