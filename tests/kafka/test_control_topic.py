@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import Producer
 from ragmeter.app.settings import load_settings
-from ragmeter.kafka.control_topic import ControlRecords, _take_in, encode_control
+from ragmeter.kafka.control_topic import ControlListener, ControlRecords, _take_in, encode_control
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import StratumClassifier
 
 from tests.kafka.state.partition import apply, record, state_of
+from tests.kafka.test_transactions import until
 from tests.traces import START, make_trace
+from tests.waiting import PATIENCE
 
 ONE = SamplingControl(3, {"bot": {"m": 0.25}}, {"bot": {"": 5.0, "model=x": 7.5}}, {"bot": ["t=a"]})
 TWO = SamplingControl(9, {}, {"shop": {"": 1.0}}, {"shop": ["t=b"]})
@@ -78,3 +83,33 @@ def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
     strata.apply_control(records.control)
     assert strata.classify(trace, [], START + 6000).name == "rare"
     assert strata.classify(make_trace(2, tags={"tenant": "big"}), [], START + 6000).name == "rest"
+
+
+def test_every_worker_reads_the_whole_topic_and_goes_on(tmp_path: Path) -> None:
+    """On a broker of librdkafka, in this process."""
+    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
+    (broker,) = producer.list_topics(timeout=PATIENCE).brokers.values()
+    servers = [f"{broker.host}:{broker.port}"]
+    kafka = load_settings(environ={}, overrides={"kafka": {"bootstrap_servers": servers}}).kafka
+
+    def send(control: SamplingControl, key: bytes) -> None:
+        producer.produce(kafka.topics.control, encode_control(control), key, partition=0)
+        assert not producer.flush(PATIENCE)
+
+    async def go() -> None:
+        known = [ControlRecords(4), ControlRecords(4)]
+        learned: list[SamplingControl] = []
+        send(ONE, b"0")
+        listening = [
+            asyncio.create_task(ControlListener(kafka, one, learned.append, tmp_path).run())
+            for one in known
+        ]
+        await until(lambda: all(one.control.version == 3 for one in known))
+        await asyncio.to_thread(send, TWO, b"1")
+        await until(lambda: all(one.control.version == 12 for one in known))
+        assert len(learned) == 4
+        for one in listening:
+            one.cancel()
+        await asyncio.wait(listening)
+
+    asyncio.run(go())

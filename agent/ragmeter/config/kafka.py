@@ -273,13 +273,8 @@ class KafkaSettings(SettingsSection):
 
     @property
     def score_group(self) -> str:
-        """The consumer group that reads traces."""
+        """The consumer group that reads traces and feedback."""
         return f"{self.group}-score"
-
-    @property
-    def documents_group(self) -> str:
-        """The consumer group that reads feedback."""
-        return f"{self.group}-documents"
 
     @property
     def counted_topics(self) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.process import Job
 from ragmeter.ingest.live_inspection import LiveInspection
-from ragmeter.kafka.control_topic import ControlRecords, follow_control_topic
-from ragmeter.kafka.document_streams import DocumentStreams
+from ragmeter.kafka.control_topic import ControlListener, ControlRecords
 from ragmeter.kafka.evidence_fetcher import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.lag import follow_lag
 from ragmeter.kafka.owners import PartitionOwner
@@ -64,7 +63,9 @@ class WorkerApp:
         self._preparer = preparer
         self.inspection = LiveInspection(preparer.content)
         dead = DeadLetterTopic(topics.dead, preparer, counters)
-        records = ControlRecords(kafka.partitions)
+        control = ControlListener(
+            kafka, ControlRecords(kafka.partitions), tiers.apply_control, datadir
+        )
         self._parts = StateParts(
             settings=settings,
             rules=rules,
@@ -91,19 +92,16 @@ class WorkerApp:
         counted = [topics.scores, *([topics.spans] if otlp else [])]
         self.state = StateGroup(settings, counted, self._state_owner, counters, self.fail)
         owner = partial(ScoreOwner, processor)
-        self.score = ScoreGroup(settings, [topics.traces], owner, counters, self.fail)
-        documents = document_topics(parts, settings)
-        self.documents = DocumentStreams(settings, processor, documents, datadir)
+        read = [topics.traces, *document_topics(parts, settings)]
+        self.score = ScoreGroup(settings, read, owner, counters, self.fail)
         reader = TraceTopicReader(kafka, topics.traces)
         self.jobs: list[Job] = [
             self.score.run,
             self.state.run,
-            lambda: follow_control_topic(kafka, records, tiers.apply_control),
+            control.run,
             EvidenceFetcher(settings, self.state, preparer, reader).run,
-            lambda: follow_lag(self._answered, self.score, self.state, self.documents),
+            lambda: follow_lag(self._answered, self.score, self.state),
         ]
-        if documents:
-            self.jobs.append(self.documents.run)
         if tiers.instruments.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
             probes = ProbeJob(tiers.instruments.probes, self.state, tiers, home, clock=time.time)
@@ -138,7 +136,7 @@ class WorkerApp:
 
     def gauges(self) -> list[GaugeSample]:
         """Return how far this worker is behind."""
-        return [*self.score.gauges(), *self.state.gauges(), *self.documents.gauges()]
+        return [*self.score.gauges(), *self.state.gauges()]
 
     def describe(self) -> str:
         """Return the state of the owners, for the log of a worker that stalls."""

@@ -215,7 +215,7 @@ def read_lag(settings: Settings, parts: PartKinds) -> list[PartitionLag]:
         kafka,
         lambda client: {
             tp: entry
-            for group in (kafka.group, kafka.score_group, kafka.documents_group)
+            for group in (kafka.group, kafka.score_group)
             for tp, entry in client.list_group_offsets(group)[group].items()
         },
     )

@@ -28,7 +28,7 @@ from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests
-from ragmeter.kafka.control_topic import encode_control
+from ragmeter.kafka.control_topic import CONTROL_PARTITION, encode_control
 from ragmeter.kafka.origins import read_origin
 from ragmeter.kafka.owners import BeginAgain, KnownOffsets, OutRecord
 from ragmeter.kafka.processors.delivery import DeadLetterTopic
@@ -315,4 +315,4 @@ class AggregateOwner(StatefulOwner[PartitionState]):
             )
             return []
         topic = self.parts.settings.kafka.topics.control
-        return [OutRecord(topic, value, b"%d" % self.tp.partition)]
+        return [OutRecord(topic, value, b"%d" % self.tp.partition, CONTROL_PARTITION)]

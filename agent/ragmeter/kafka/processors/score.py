@@ -336,7 +336,7 @@ _Pair = tuple[Any, Outcome | asyncio.Task[Outcome]]
 
 
 class ScoreOwner(PartitionOwner):
-    """One partition of the topic of the traces.
+    """One partition of the topic of the traces, or of documents.
 
     Up to `kafka.in_flight` messages are under way: those of later batches are scored while an
     earlier one waits for a slow tier. Batches are sent in their order, each when the one before is
