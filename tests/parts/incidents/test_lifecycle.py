@@ -67,6 +67,36 @@ def test_an_outage_that_lasts_is_not_over_though_every_rule_has_ended(stage: Sta
     assert stage.states() == ["open"]
 
 
+def test_what_comes_back_before_its_signal_has_ended_is_told_again(stage: Stage) -> None:
+    """A detector holds on for longer than the number is off: it must not be deaf meanwhile."""
+    stage.run(6, refused=0.5)
+    stage.fire()
+    stage.run(24, refused=0.5)
+    stage.run(40)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+    stage.run(30, refused=0.4)
+    (_, first), _, (again, second) = stage.messages
+    assert (second.state, second.severity, second.id) == ("open", "page", first.id)
+    assert second.worsened_at is not None
+    assert CALM + 70 < again <= CALM + 90
+    stage.run(10)
+    stage.resolve()
+    stage.run(30)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "over", "open", "over"]
+
+
+def test_a_small_fault_is_not_over_by_luck(stage: Stage) -> None:
+    """A quarter of an hour of 3 % has no failure now and then."""
+    stage.run(10, errors=0.035)
+    stage.fire(rule="Errors", metric="error", severity="warning", value=0.035, baseline=0.0)
+    stage.run(60, errors=0.035)
+    stage.run(15)
+    assert [state for _, _, state, _ in stage.told()] == ["open"]
+    assert stage.states() == ["open"]
+    stage.run(240)
+    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+
+
 def test_no_traffic_is_a_state_of_its_own_and_no_all_clear(stage: Stage) -> None:
     stage.run(6, refused=0.5)
     stage.fire()

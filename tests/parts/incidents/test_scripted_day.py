@@ -8,6 +8,7 @@ import pytest
 
 from tests.parts.incidents.scripted_day import (
     EXPECTED,
+    HOUR,
     SERVICES,
     Expected,
     Message,
@@ -73,3 +74,13 @@ def test_nothing_is_told_that_has_no_cause(service: str) -> None:
     assert [message.incident.title for message in false_ones(messages)] == []
     number = len([one for one in EXPECTED if one.service == service])
     assert len(messages) <= MOST_MESSAGES * number
+
+
+@pytest.mark.long
+def test_four_causes_at_once_are_at_most_six_messages_in_an_hour() -> None:
+    """Those of the review, which were fifteen."""
+    at_one = [one.service for one in EXPECTED if one.begin == 13.0]
+    assert len(at_one) == 4
+    told = [one for service in at_one for one in day(service) if 13 * HOUR <= one.at < 14 * HOUR]
+    assert {one.incident.service for one in told} == set(at_one)
+    assert len(told) <= 6, [one.incident.title for one in told]

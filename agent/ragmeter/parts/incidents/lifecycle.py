@@ -68,6 +68,7 @@ _HARMED = 0.1  # share of all answers from which on an incident pages
 _HARM_WORTH = 20.0  # effective samples that a share of harmed answers rests on
 _SLOWER = 1.5  # times the usual p95
 _SEARCH = 60.0  # seconds between two looks for the cause, at first
+_NARROW = 0.3  # of the worst shift: how far the interval of a number that is back may reach
 _SURELY_BACK = 0.5  # of the worst shift: what may be left when it is over
 _COST = NumberKey("cost_usd", "builtin")
 _GOAL_UNITS: Mapping[str, IncidentUnit] = {"fast": "seconds", "cost": "usd"}
@@ -215,14 +216,18 @@ class IncidentBook:
         ]
         for signal in sorted(new, key=_news_rank):
             self._take(signal, now)
+        firing = {key for key, signal in signals.items() if signal.alert.state == "firing"}
         messages = []
         for row in self._rows.values():
+            if not row.open and firing & set(row.keys) and self._comes_back(row, now):
+                _reopen(row, now)
+                _follow(row, signals, now)
             if row.open and self._refresh(row, now):
                 messages.append(row.incident)
-        firing = {key for key, signal in signals.items() if signal.alert.state == "firing"}
         for name, row in list(self._rows.items()):
             ended = row.incident.ended_at
-            # one whose slow signals still fire is kept: they must not open another
+            # one whose slow signals still fire is kept: they must not open another, and it may come
+            # back before they have ended
             if ended is not None and now - ended >= KEEP_RESOLVED and not firing & set(row.keys):
                 del self._rows[name]
         return messages
@@ -368,6 +373,23 @@ class IncidentBook:
         return True
 
     # The life of one.
+
+    def _comes_back(self, row: IncidentRow, now: float) -> bool:
+        """Return whether the number is surely off again since it was over."""
+        incident, number = row.incident, row.number
+        frozen = row.frozen.get(row.about)
+        if incident.state != "over" or incident.ended_at is None or number is None:
+            return False
+        if frozen is None or row.told is None:
+            return False
+        recent = self._reader.recent(
+            incident.service, incident.segment, number, now=now, since=incident.ended_at
+        )
+        if recent is None:
+            return False
+        spec = NUMBERS[number.metric]
+        surely = shift_of(spec.better, recent.good_end(spec.better), frozen.usual)
+        return surely > least_shift(spec, frozen.usual)
 
     def _refresh(self, row: IncidentRow, now: float) -> bool:
         """Bring an incident up to date; return whether people are to be told of it."""
@@ -765,8 +787,14 @@ class IncidentBook:
             frozen.worst = max(frozen.worst, shift)
         if frozen.worst < least:
             return None
+        # a small fault is not over because few requests happen to have none of it
         recent = self._reader.recent(
-            incident.service, segment, number, now=now, since=incident.since
+            incident.service,
+            segment,
+            number,
+            now=now,
+            since=incident.since,
+            narrow=max(least, _NARROW * frozen.worst),
         )
         if recent is None:
             seen = self._reader.requests(incident.service, segment, now - RECENT[0], now)
@@ -796,6 +824,12 @@ class IncidentBook:
                     incident, level=recent.value, lower=recent.lower, upper=recent.upper
                 )
         row.incident = write_texts(incident, row.facts, least)
+
+
+def _reopen(row: IncidentRow, now: float) -> None:
+    """Have an incident go on that was over: people are told of it again."""
+    row.incident = replace(row.incident, state="open", ended_at=None, worsened_at=now)
+    row.told = row.searched_at = None
 
 
 def _follow(row: IncidentRow, signals: Mapping[str, IncidentSignal], now: float) -> None:

@@ -6,6 +6,7 @@ usual, the level since the onset and the last quarter of an hour are made of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -294,18 +295,29 @@ class NumberReader:
         return found if found is not None and found.worth >= LEAST_USUAL else None
 
     def recent(
-        self, service: str, segment: str, number: NumberKey, *, now: float, since: float
+        self,
+        service: str,
+        segment: str,
+        number: NumberKey,
+        *,
+        now: float,
+        since: float,
+        narrow: float = math.inf,
     ) -> NumberReading | None:
         """Return a number over the last quarter of an hour, or as long as enough evidence takes.
 
-        Nothing before `since` counts. None where there is too little, or none that is new.
+        That is one whose interval reaches no further than `narrow` to the bad side. If none does,
+        the longest stretch is taken. Nothing before `since` counts. None where there is too little,
+        or none that is new.
         """
         if self.requests(service, segment, now - RECENT[0], now) == 0:
             return None
+        better = NUMBERS[number.metric].better
+        longest: NumberReading | None = None
         for seconds in RECENT:
             start = now - seconds
             if start < since:
-                return None
+                break
             found = self.read(
                 service=service,
                 segment=segment,
@@ -313,9 +325,12 @@ class NumberReader:
                 start=start,
                 end=now,
             )
-            if found is not None and found.worth >= LEAST_EVIDENCE:
-                return found
-        return None
+            if found is None or found.worth < LEAST_EVIDENCE:
+                continue
+            longest = found
+            if shift_of(better, found.bad_end(better), found.value) <= narrow:
+                break
+        return longest
 
     def requests(self, service: str, segment: str, start: float, end: float) -> int:
         """Return how many requests there were in [start, end)."""
