@@ -15,6 +15,7 @@ from tests.real import require
 from tests.waiting import PATIENCE
 
 __all__ = [
+    "LIMITED",
     "PASSWORD",
     "USER",
     "add_user",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 USER, PASSWORD = "ragmeter", "correct-horse"
+LIMITED = "limited"  # a user by PLAIN with PASSWORD, who may do what lists of rights say
 
 JAAS = "org.apache.kafka.common.security"
 
@@ -71,7 +73,7 @@ def add_user(bootstrap: str) -> None:
 
 
 def security_properties(folder: Path) -> str:
-    """Lines of server.properties for the listeners SASL, SSL and SASL_SSL."""
+    """Lines of server.properties for the listeners SASL, SSL and SASL_SSL, and for rights."""
     lines = []
     for listener in ("sasl", "sasl_ssl"):
         prefix = f"listener.name.{listener}."
@@ -81,7 +83,7 @@ def security_properties(folder: Path) -> str:
             f"{prefix}oauthbearer.sasl.jaas.config={JAAS}.oauthbearer.OAuthBearerLoginModule "
             f'required unsecuredLoginStringClaim_sub="{USER}";',
             f"{prefix}plain.sasl.jaas.config={JAAS}.plain.PlainLoginModule required "
-            f'user_{USER}="{PASSWORD}";',
+            f'user_{USER}="{PASSWORD}" user_{LIMITED}="{PASSWORD}";',
         ]
         lines += [
             f"{prefix}{scram}.sasl.jaas.config={JAAS}.scram.ScramLoginModule required;"
@@ -93,6 +95,9 @@ def security_properties(folder: Path) -> str:
         "ssl.truststore.type=PEM",
         f"ssl.truststore.location={folder / 'ca.pem'}",
         "listener.name.ssl.ssl.client.auth=required",
+        # rights are checked of LIMITED alone
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        f"super.users=User:ANONYMOUS;User:{USER};User:CN=client",
     ]
     return "\n".join(lines) + "\n"
 

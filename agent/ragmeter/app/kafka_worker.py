@@ -172,6 +172,7 @@ class _WorkerProcess:
             problems.append("the group rebalances or the state is loaded")
         if app is not None:
             problems += [*app.score.unreadable.values(), *app.state.unreadable.values()]
+            problems += [*app.score.refusals, *app.state.refusals]
         if app is not None and app.silence > _SILENT_SECONDS:
             problems.append(f"the brokers have not answered for {app.silence:.0f} s")
         if is_unready(self.stalled, self._settings.limits.stalled_seconds):

@@ -25,6 +25,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.errors import Unavailable
 from ragmeter.kafka.connection import aiokafka_options
+from ragmeter.kafka.rights import missing_right
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +136,7 @@ class OwnerGroup(ABC):
         self.fail = fail
         self.counters = counters
         self.answered_at = time.monotonic()  # when the brokers last did
+        self.refused = ""  # a right that is missing
         self._build = build
         self._dealt = False
 
@@ -161,6 +163,12 @@ class OwnerGroup(ABC):
     def ready(self) -> bool:
         """Whether partitions were assigned and all their owners work."""
         return self._dealt and all(owner.ready for owner in list(self.owners.values()))
+
+    @property
+    def refusals(self) -> list[str]:
+        """The rights that are missing, each once."""
+        found = [self.refused, *(owner.refused for owner in list(self.owners.values()))]
+        return [text for text in dict.fromkeys(found) if text]
 
     async def offsets(self, tp: TopicPartition) -> KnownOffsets:
         """Return the offsets of a partition.
@@ -244,6 +252,7 @@ class PartitionOwner(ABC):
         self.position = 0
         self.ready = self.loaded = self.draining = False
         self.lag = 0
+        self.refused = ""  # a right that is missing
         self.queue: deque[Any] = deque()
         self._written: deque[tuple[int, float]] = deque()  # offset and time of what is here
         self.expected = 0
@@ -331,9 +340,11 @@ class PartitionOwner(ABC):
                 self.loaded = False
                 pause = _FENCED_PAUSE
             except PASSING as error:
-                if repr(error) != last:  # not every 15 s of an outage
-                    log.warning("%s/%d begins again in %.1f s: %r", *self.tp, pause, error)
-                last = repr(error)
+                self.refused = missing_right(error)
+                why = self.refused or repr(error)
+                if why != last:  # not every 15 s of an outage
+                    log.warning("%s/%d begins again in %.1f s: %s", *self.tp, pause, why)
+                last = why
             except Exception as error:
                 await self.group.fail(error)
                 return
@@ -386,6 +397,8 @@ class PartitionOwner(ABC):
         # the mark of a transaction at the end is read over and never committed
         done = read >= end and self.position >= self.expected
         self.lag = 0 if done else max(0, end - self.position)
+        if not self.lag:
+            self.refused = ""
 
     @property
     def lag_seconds(self) -> float:
@@ -438,5 +451,6 @@ class PartitionOwner(ABC):
         """Note that all before `position` is done."""
         self.group.answered_at = time.monotonic()
         self.position = position
+        self.refused = ""
         while self._written and self._written[0][0] < position:
             self._written.popleft()

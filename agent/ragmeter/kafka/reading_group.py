@@ -11,11 +11,12 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import IllegalStateError
+from aiokafka.errors import GroupAuthorizationFailedError, IllegalStateError
 
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.connection import HEARTBEAT_SECONDS, REBALANCE_SECONDS
 from ragmeter.kafka.owners import OwnerGroup, make_consumer
+from ragmeter.kafka.rights import missing_right
 from ragmeter.kafka.seeks import Seeks
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,9 @@ class ReadingGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             await self.consumer.start()
             while True:
                 await self._deliver()
+        except GroupAuthorizationFailedError as error:
+            self.refused = missing_right(error)
+            raise
         finally:
             await self.close()
             await self.consumer.stop()
@@ -109,7 +113,8 @@ class ReadingGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             owner = self.owners.get(tp)
             if owner is None:
                 return
-            why = f"{tp.topic}/{tp.partition} cannot be read from {owner.expected} on: {error!r}"
+            cause = missing_right(error) or repr(error)
+            why = f"{tp.topic}/{tp.partition} cannot be read from {owner.expected} on: {cause}"
             if self._unreadable.get(tp) != why:
                 log.error("%s; other partitions go on", why)
             self._unreadable[tp] = why
@@ -131,6 +136,7 @@ class ReadingGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Own the partitions of the new assignment."""
+        self.refused = ""
         await self.assign(assigned)
         self._suspects = {tp: at for tp, at in self._suspects.items() if tp in self.owners}
         self._unreadable = {tp: why for tp, why in self._unreadable.items() if tp in self.owners}

@@ -170,7 +170,10 @@ def find_topic_problem(settings: Settings, parts: PartKinds, actual: Mapping[str
     needed = [topic for topic in required_topics(settings, parts) if topic.name not in unread]
     missing = [topic.name for topic in needed if topic.name not in actual]
     if missing:
-        return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
+        names = ", ".join(missing)
+        security = settings.kafka.security
+        right = ", or let the user Describe it" if security.sasl or security.cert_file else ""
+        return f"there is no topic {names}; make it with `ragmeter kafka init`{right}"
     # of traces, documents and dead letters any number will do: no state depends on it
     wrong = [
         f"{topic.name} has {actual[topic.name]} partitions"

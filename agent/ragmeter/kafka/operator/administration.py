@@ -92,6 +92,11 @@ def _describe_topics(client: KafkaAdminClient, topics: list[TopicSpec]) -> dict[
         return {}
     resources = [ConfigResource("topic", name) for name in described]
     configs = client.describe_configs(resources, config_filter="all")["topic"]
+    if hidden := sorted(name for name, found in configs.items() if not found):
+        listed = ", ".join(hidden)
+        raise KafkaCommandError(
+            f"the user needs DescribeConfigs of the topic {listed} (docs/kafka.md, Rights)"
+        )
     return {
         name: ActualTopic(
             len(topic["partitions"]),

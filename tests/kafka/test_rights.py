@@ -1,0 +1,30 @@
+"""What is told of a right that is missing; with a real authorizer: test_worker_rights."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+)
+from ragmeter.kafka.rights import missing_right
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TopicAuthorizationFailedError("a"), "Read and Write of the topic a"),
+        (TopicAuthorizationFailedError({"b", "a"}), "Read and Write of the topic a, b"),
+        (TopicAuthorizationFailedError(), "Read and Write of the topic"),
+        (GroupAuthorizationFailedError("g"), "Read of the group g"),
+        (TransactionalIdAuthorizationFailed("t"), "Write and Describe of the transactional id t"),
+    ],
+)
+def test_the_right_is_named(error: Exception, told: str) -> None:
+    assert told in missing_right(error)
+
+
+def test_other_errors_are_none_of_rights() -> None:
+    assert missing_right(KafkaConnectionError("away")) == ""

@@ -1,0 +1,156 @@
+"""Workers of a user with exactly the rights that the documentation grants, and with one less."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from ragmeter.cli.kafka import kafka_app
+from typer.testing import CliRunner
+
+from tests.kafka.cluster import Worker, workers
+from tests.kafka.otlp_bodies import as_proto, rag_run
+from tests.kafka.place import Place, page
+from tests.kafka.test_worker_labels import label
+from tests.kafka_security import LIMITED, PASSWORD
+from tests.kafka_server import KafkaServer
+from tests.sources import ROOT
+from tests.traces import trace_line
+from tests.waiting import until
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+COMMAND = re.compile(r"^\$ kafka-acls\.sh ((?:.*\\\n)*.*)$", re.MULTILINE)
+KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+class Right(NamedTuple):
+    kind: str
+    prefix: str
+    operation: str
+
+
+def documented_rights() -> Iterator[Right]:
+    """What the commands of docs/kafka.md grant."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--bootstrap-server", required=True)
+    parser.add_argument("--add", action="store_true", required=True)
+    parser.add_argument("--allow-principal", required=True)
+    parser.add_argument("--resource-pattern-type", required=True, choices=["prefixed"])
+    for name in ("--operation", "--topic", "--group", "--transactional-id"):
+        parser.add_argument(name, action="append", default=[])
+    text = (ROOT / "docs/kafka.md").read_text("utf-8")
+    for command in COMMAND.findall(text):
+        given = parser.parse_args(shlex.split(command.replace("\\\n", "")))
+        for kind in KINDS:
+            for prefix in getattr(given, kind):
+                yield from (Right(kind, prefix, operation) for operation in given.operation)
+
+
+def grant(place: Place, rights: Sequence[Right]) -> None:
+    """To LIMITED, with the names of a place in place of the default ones."""
+    names = {"rag.": place.settings.kafka.topics.prefix, "ragmeter": place.settings.kafka.group}
+    names["ragmeter-"] = f"{place.settings.kafka.group}-"
+    acls = [
+        ACL(
+            f"User:{LIMITED}",
+            "*",
+            ACLOperation[one.operation.upper()],
+            ACLPermissionType.ALLOW,
+            ResourcePattern(KINDS[one.kind], names[one.prefix], ACLResourcePatternType.PREFIXED),
+        )
+        for one in rights
+    ]
+    admin = KafkaAdminClient(bootstrap_servers=place.server.bootstrap)
+    admin.create_acls(acls)
+    admin.close()
+
+
+def limited(broker: KafkaServer) -> dict[str, Any]:
+    security = {
+        "protocol": "SASL_PLAINTEXT",
+        "mechanism": "PLAIN",
+        "username": LIMITED,
+        "password": PASSWORD,
+    }
+    return {"bootstrap_servers": [broker.sasl], "security": security}
+
+
+def worker_of(place: Place) -> Worker:
+    otlp = {"grace_seconds": 1, "idle_seconds": 20}
+    return place.worker(settings={"otlp": otlp}, **limited(place.server))
+
+
+def test_the_documented_rights_are_enough(place: Place, tmp_path: Path) -> None:
+    grant(place, list(documented_rights()))
+    worker = worker_of(place)
+    with workers(worker):
+        until(lambda: worker.ready)
+        place.produce([trace_line(n) for n in range(20)])
+        place.produce([label("t1"), b"{nonsense"], place.settings.kafka.topics.feedback)
+        place.produce([as_proto(rag_run(n, "shop")) for n in range(4)])
+        until(lambda: worker.traces() == 24)
+        until(lambda: len(place.letters()) == 1)
+        joined = 'ragmeter_feedback_total{outcome="joined"}'
+        until(lambda: worker.metrics().get(joined) == 1)
+        for command in (["lag"], ["dlq", "list"]):
+            config = str(tmp_path / "a.json")
+            done = CliRunner().invoke(kafka_app, [*command, "--config", config])
+            assert done.exit_code == 0, done.output
+        assert worker.stop() == 0, worker.log
+        assert "uthorization" not in worker.log
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "told"),
+    [
+        ("topic", "Read", r"needs Read and Write of the topic {prefix}(traces|scores|feedback)"),
+        ("topic", "Write", r"needs Read and Write of the topic {group}-aggregates"),
+        ("group", "Read", r"needs Read of the group {group}"),
+        ("transactional_id", "Write", r"needs Write and Describe of the transactional id {group}-"),
+    ],
+)
+def test_a_right_that_is_missing_is_named_until_it_is_granted(
+    place: Place, kind: str, operation: str, told: str
+) -> None:
+    rights = list(documented_rights())
+    missing = [one for one in rights if (one.kind, one.operation) == (kind, operation)]
+    grant(place, [one for one in rights if one not in missing])
+    kafka = place.settings.kafka
+    pattern = told.format(prefix=re.escape(kafka.topics.prefix), group=kafka.group)
+    worker = worker_of(place)
+    with workers(worker):
+        place.produce([trace_line(n) for n in range(4)])
+        until(lambda: re.search(pattern, page(worker, "/readyz")[1]))
+        assert page(worker, "/readyz")[0] == 503
+        grant(place, missing)
+        until(lambda: worker.traces() == 4)
+        until(lambda: worker.ready)
+
+
+def test_a_user_without_any_right_is_told_what_to_grant(place: Place) -> None:
+    worker = worker_of(place)
+    with workers(worker):
+        until(lambda: "or let the user Describe it" in page(worker, "/readyz")[1])
+    grant(place, list(documented_rights()))
+    done = CliRunner().invoke(kafka_app, ["init", "--config", str(place.folder / "a.json")])
+    assert done.exit_code == 1
+    assert "the user needs DescribeConfigs of the topic" in " ".join(done.output.split())
