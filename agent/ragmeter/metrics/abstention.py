@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from ragmeter.core.score import NoScore, Score, make_plain_score
-from ragmeter.metrics.answer_text import MAX_ANSWER, strip_format, strip_markers
+from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.english import ENGLISH
-from ragmeter.metrics.kernel import Pattern
+from ragmeter.metrics.kernel import Pattern, strip_format, strip_markers
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
     LANGUAGES,

@@ -31,6 +31,7 @@ cdef extern from "native/text.hpp" namespace "ragmeter" nogil:
     cdef cppclass Text:
         Text()
         Text(const void*, int, Py_ssize_t)
+        Letters part(Py_ssize_t, Py_ssize_t) except +
 
 
 cdef extern from "native/english.hpp" namespace "ragmeter" nogil:
@@ -77,6 +78,33 @@ cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
         int adopt(const Text&, const vector[Text]&, const Text&, vector[Change]&) except +
 
 
+cdef extern from "native/numbers.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Number:
+        Py_ssize_t start, end
+        Letters form, raw
+    cdef cppclass Numbers:
+        Numbers() except +
+        void find(const Text&, size_t, vector[Number]&) except +
+
+
+cdef extern from "native/answer.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Sentence:
+        Py_ssize_t start, end, words
+        Letters text
+    cdef cppclass Answer:
+        Letters bare
+        vector[Sentence] sentences
+        vector[Number] numbers
+        vector[Letters] names
+    cdef cppclass AnswerReader:
+        AnswerReader(const English&, const Numbers&) except +
+        void strip_format(Letters&) except +
+        void strip_markers(Letters&) except +
+        Py_ssize_t skip_bullet(const Text&, Py_ssize_t, Py_ssize_t) except +
+        void find_sentences(const Letters&, vector[Span]&) except +
+        void read(Letters, Answer&) except +
+
+
 cdef extern from "native/lexicon.hpp" namespace "ragmeter" nogil:
     cdef enum:  # flags of stems; `lexicon.hpp` says what they mean
         DIGIT_FIRST, COUNT, TIME, META, SAY, TEXT, NEGATION, DIGIT, DECIMAL
@@ -120,19 +148,17 @@ cdef extern from "native/lexicon.hpp" namespace "ragmeter" nogil:
 
 cdef English english
 cdef Notation* notation = new Notation(english)
-
-
-cdef Letters _letters(str text):
-    cdef Letters out
-    cdef Py_UCS4 sign
-    for sign in text:
-        out.push_back(sign)
-    return out
+cdef Numbers* all_numbers = new Numbers()
+cdef AnswerReader* answers = new AnswerReader(english, all_numbers[0])
 
 
 cdef Text _text(str text) except *:
     """Return the buffer of a string, which lives as long as the string does."""
     return Text(PyUnicode_DATA(text), PyUnicode_KIND(text), len(text))
+
+
+cdef Letters _letters(str text) except *:
+    return _text(text).part(0, len(text))
 
 
 cdef str _string(const Letters& text):
@@ -370,6 +396,96 @@ def adopt_notation(str text not None, passages, str query not None):
     for at in range(changes.size()):
         out.append((changes[at].start, changes[at].end, _string(changes[at].text)))
     return out, replaced
+
+
+
+def find_numbers(str text not None):
+    """Return the numbers of a text in lower case: start, end, and the form that all ways to write
+    one share.
+
+    "1,000.0" gives "1000". A time of day is "t" and its minutes modulo twelve hours: "5:30 pm" and
+    "17:30" are the same.
+    """
+    cdef vector[Number] found
+    cdef Text data = _text(text)
+    cdef size_t at
+    with nogil:
+        all_numbers.find(data, <size_t>-1, found)
+    out = []
+    for at in range(found.size()):
+        out.append((found[at].start, found[at].end, _string(found[at].form)))
+    return out
+
+
+def strip_format(str text not None):
+    """Replace markup by spaces, so that an answer reads the same in every format.
+
+    The answer is Markdown, in prose, lists or tables, some with HTML. Citation markers stay: they
+    tell where a sentence ends. All characters keep their places.
+    """
+    cdef Letters letters = _letters(text)
+    with nogil:
+        answers.strip_format(letters)
+    return _string(letters)
+
+
+def strip_markers(str text not None):
+    """Replace citation markers, and all else in square brackets, by spaces."""
+    cdef Letters letters
+    if "[" not in text and "\u3010" not in text:
+        return text
+    letters = _letters(text)
+    with nogil:
+        answers.strip_markers(letters)
+    return _string(letters)
+
+
+def skip_bullet(str text not None, Py_ssize_t start, Py_ssize_t end):
+    """Return where a list item in [start, end) goes on behind its bullets."""
+    if not 0 <= start <= end <= len(text):
+        raise IndexError("not a part of the text")
+    return answers.skip_bullet(_text(text), start, end)
+
+
+def find_sentence_spans(str text not None):
+    """Return sentences and list items as [start, end) without surrounding space, empty ones not."""
+    cdef Letters letters = _letters(text)
+    cdef vector[Span] spans
+    cdef size_t at
+    with nogil:
+        answers.find_sentences(letters, spans)
+    out = []
+    for at in range(spans.size()):
+        out.append((spans[at].first, spans[at].second))
+    return out
+
+
+def read_answer(str text not None):
+    """Split a plain answer into sentences, without its format, preamble and list of sources.
+
+    Returns:
+        The text without markup; of each sentence its start and end in it, where its words begin, and
+        it without bullet, item number and superfluous space; the numbers as (canonical form, as
+        written); and the stems of capitalised words that do not begin a sentence.
+    """
+    cdef Letters letters = _letters(text)
+    cdef Answer answer
+    cdef size_t at
+    with nogil:
+        answers.read(letters, answer)
+    sentences, numbers, names = [], [], []
+    for at in range(answer.sentences.size()):
+        sentences.append((
+            answer.sentences[at].start,
+            answer.sentences[at].end,
+            answer.sentences[at].words,
+            _string(answer.sentences[at].text),
+        ))
+    for at in range(answer.numbers.size()):
+        numbers.append((_string(answer.numbers[at].form), _string(answer.numbers[at].raw)))
+    for at in range(answer.names.size()):
+        names.append(_string(answer.names[at]))
+    return _string(answer.bare), sentences, numbers, names
 
 # From 3.12 on the interpreter's sum of floats is compensated (Neumaier).
 cdef bint COMPENSATED = sys.version_info >= (3, 12)
@@ -1741,130 +1857,6 @@ cdef inline bint _holds(const vector[int]& stems, int stem) noexcept nogil:
         if stems[at] == stem:
             return True
     return False
-
-
-def find_names(str text not None):
-    r"""Return the matches of `[A-Z](?<![\w'’].)\w+` and where they begin."""
-    cdef Py_ssize_t at = 0, end, size = len(text)
-    cdef Py_UCS4 sign, before = 0
-    cdef list out = []
-    while at < size:
-        sign = text[at]
-        if not (c"A" <= sign <= c"Z") or before == c"'" or before == 0x2019 or _in_word(before):
-            before = sign
-            at += 1
-            continue
-        end = at + 1
-        while end < size and _in_word(text[end]):
-            end += 1
-        if end > at + 1:
-            out.append((at, text[at:end]))
-        before = text[end - 1]
-        at = end
-    return out
-
-
-cdef inline bint _in_word(Py_UCS4 sign) noexcept:
-    return sign == c"_" or (sign != 0 and sign.isalnum())
-
-
-def find_sentence_spans(
-    str text not None, bint ascii, frozenset short_sentence, search_abbreviation, Py_ssize_t limit
-):
-    """Return sentences and list items; see `sentences.find_sentence_spans`."""
-    cdef Py_ssize_t start = 0, size = len(text), at = 0, end, first, last
-    cdef Py_UCS4 sign, before
-    cdef list spans = []
-    while at < size:
-        sign = text[at]
-        if not (
-            sign == c"." or sign == c"!" or sign == c"?" or sign == c"\n"
-            or sign == 0x3002 or sign == 0xFF01 or sign == 0xFF1F
-        ):
-            at += 1
-            continue
-        end = _end_of_break(text, at + 1, size, ascii)
-        if sign == c"\n":
-            last = at + 1
-        else:
-            last = end
-            if sign == c"." or sign == c"!" or sign == c"?":
-                if end < size and not (<Py_UCS4>text[end]).isspace():
-                    at = end
-                    continue
-                if sign == c"." and end == at + 1:
-                    before = text[at - 1 if at else size - 1]
-                    if (
-                        not before.islower() or text[max(0, at - 2) : at] in short_sentence
-                    ) and search_abbreviation(text[max(start, at - 8) : end]):
-                        at = end
-                        continue
-        at = end
-        end = last
-        first = start
-        while first < end and (<Py_UCS4>text[first]).isspace():
-            first += 1
-        start = end
-        if first < end:
-            while (<Py_UCS4>text[end - 1]).isspace():
-                end -= 1
-            spans.append((first, end))
-        if len(spans) >= limit:
-            return spans
-    first, end = start, size
-    while first < end and (<Py_UCS4>text[first]).isspace():
-        first += 1
-    if first < end:
-        while (<Py_UCS4>text[end - 1]).isspace():
-            end -= 1
-        spans.append((first, end))
-    return spans
-
-
-cdef Py_ssize_t _end_of_break(str text, Py_ssize_t at, Py_ssize_t size, bint ascii) noexcept:
-    """Return where closing quotes and citation markers after a sentence end."""
-    cdef Py_ssize_t place, inside
-    cdef Py_UCS4 sign
-    cdef int count = 0, marks
-    while count < 3 and at < size:
-        sign = text[at]
-        if not (
-            sign == c'"' or sign == c"'" or sign == c")" or sign == c"]"
-            or (not ascii and (sign == 0x201D or sign == 0x2019))
-        ):
-            break
-        at += 1
-        count += 1
-    for marks in range(5):
-        place = at
-        if place < size and (<Py_UCS4>text[place]).isspace():
-            place += 1
-        count = 0
-        while count < 3 and place < size and text[place] == c" ":
-            place += 1
-            count += 1
-        if place >= size:
-            break
-        sign = text[place]
-        if not (sign == c"[" or (not ascii and sign == 0x3010)):
-            break
-        place += 1
-        inside = place
-        while place < size and place - inside < 41:
-            sign = text[place]
-            if (
-                sign == c"[" or sign == c"]" or sign == c"\n"
-                or (not ascii and (sign == 0x3010 or sign == 0x3011))
-            ):
-                break
-            place += 1
-        if place >= size or place == inside or place - inside > 40:
-            break
-        sign = text[place]
-        if not (sign == c"]" or (not ascii and sign == 0x3011)):
-            break
-        at = place + 1
-    return at
 
 
 cdef class PiecewiseLine:

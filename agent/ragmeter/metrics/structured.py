@@ -15,7 +15,7 @@ from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from ragmeter.metrics.english import STOP_WORDS
-from ragmeter.metrics.numbers import canonical_number, extract_numbers, find_numbers
+from ragmeter.metrics.numbers import extract_numbers
 from ragmeter.metrics.stems import idf, stem_set, stem_word
 from ragmeter.metrics.words import WordCutter, tokenize
 
@@ -209,11 +209,7 @@ def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
             unread.clear()
         if timed:
             days = _days(clause) or days
-            times = {
-                canonical_number(raw)
-                for raw in find_numbers(clause)
-                if ":" in raw or raw[-1] == "m"
-            }
+            times = {form for form, raw in extract_numbers(clause) if ":" in raw or raw[-1] == "m"}
             if times:
                 for day in days:
                     if times & record.hours.get(day, set()):

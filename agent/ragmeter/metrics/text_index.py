@@ -11,10 +11,10 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from ragmeter.metrics.english import NEGATIONS
-from ragmeter.metrics.kernel import PassageIds
+from ragmeter.metrics.kernel import PassageIds, Pattern
 from ragmeter.metrics.language import UNKNOWN, identify_passage
 from ragmeter.metrics.notation import adopt_notation
-from ragmeter.metrics.numbers import compile_pattern, extract_numbers
+from ragmeter.metrics.numbers import extract_numbers
 from ragmeter.metrics.plain_text import plain_passage
 from ragmeter.metrics.stems import content_stems
 from ragmeter.metrics.structured import (
@@ -30,7 +30,7 @@ _MAX_CACHED_CHARS = 6_000_000  # some 4,000 passages of 1.3 KB, about 20 MB of m
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 _MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
 _CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
-_GROUP = compile_pattern("([DIGIT])(?=(,[DIGIT]{3}))")
+_GROUP = Pattern(r"(\d)(?=(,\d{3}))")
 RECORD_DENIALS = NEGATIONS.union(("false", "null"))
 MAX_PASSAGES = 400  # no model is given more
 _MAX_QUERY = 4_000  # characters
@@ -200,7 +200,7 @@ class PassageIndex:
     def _has_grouped(self, number: str) -> bool:
         """Return whether a text has the number, which has a comma for each thousand."""
         if self._groups is None:
-            pairs = [pair for text in self.texts for pair in _GROUP[text.isascii()].findall(text)]
+            pairs = [pair for text in self.texts for pair in _GROUP.findall(text)]
             self._groups = {digit + group for digit, group in pairs}
         comma = number.index(",")
         return number[comma - 1 : comma + 4] in self._groups and (

@@ -14,7 +14,7 @@ from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
 from ragmeter.core.score import UnsupportedSpan, read_unsupported
 from ragmeter.metrics.answer_text import parse_answer
-from ragmeter.metrics.numbers import NUMBER_PATTERN
+from ragmeter.metrics.numbers import find_numbers
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.answer_texts import format_number
 from ragmeter.parts.views import Answer
@@ -309,7 +309,7 @@ def _find_novel_numbers(
     text = parse_answer(answer).bare.lower() if novel else ""  # without citation markers
     return [
         UnsupportedSpan(start, end, answer[start:end])
-        for start, end in (match.span() for match in NUMBER_PATTERN.finditer(text))
+        for start, end, _ in find_numbers(text)
         if answer[start:end].lower().strip() in novel  # a letter may be longer in lower case
         and not any(start < span.end and span.start < end for span in spans)
     ]

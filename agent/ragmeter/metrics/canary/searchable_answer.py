@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from ragmeter.metrics.numbers import NUMBER_PATTERN, canonical_number
+from ragmeter.metrics.numbers import find_numbers
 from ragmeter.metrics.words import normalise_text, separate_scripts, split_words
 
 MAX_ANSWER_CHARS = 60_000  # bounds the work on hostile answers
@@ -16,13 +16,12 @@ def signed_numbers(text: str) -> set[str]:
     """Return the numbers of a text in canonical form, with their sign: "$1,204.50" is "1204.5".
 
     A minus after a letter, digit or bracket is no sign: "5-10" and "C-1" have no negative numbers.
-    Percent signs are ignored. Times are as in `canonical_number`.
+    Percent signs are ignored. Times are as in `kernel.find_numbers`.
     """
     lower = separate_scripts(text[:MAX_ANSWER_CHARS]).lower()
     forms: set[str] = set()
-    for match in NUMBER_PATTERN.finditer(lower):
-        form = canonical_number(match.group())
-        before = match.start() - 1
+    for start, _, form in find_numbers(lower):
+        before = start - 1
         if before >= 0 and lower[before] in _CURRENCY:
             before -= 1
         if before >= 0 and lower[before] in _MINUS and form != "0":

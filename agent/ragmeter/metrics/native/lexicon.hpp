@@ -57,14 +57,6 @@ inline std::string utf8(const Letters& text) {
     return out;
 }
 
-// Whether a character is of a script that is written without spaces.
-inline bool is_unspaced(Py_UCS4 sign) {
-    return sign >= 0xE00 &&
-        (sign < 0xF00 || (sign >= 0x1000 && sign < 0x10A0) || (sign >= 0x1780 && sign < 0x1800) ||
-         (sign >= 0x3040 && sign < 0x3100) || (sign >= 0x3400 && sign < 0xA000) ||
-         (sign >= 0xF900 && sign < 0xFB00));
-}
-
 // Bytes that may be read behind the end of a word, whose letters are read eight at a time.
 const size_t PADDING = 8;
 
@@ -417,33 +409,22 @@ class Lexicon {
     }
 
     void read_wide(const Text& text, Py_ssize_t begin, Py_ssize_t end, std::vector<int>& forms) {
-        bool unspaced = false;
         word_.clear();
         for (Py_ssize_t at = begin; at <= end; at++) {
             Py_UCS4 sign = at < end ? text.at(at) : 0;
-            if (sign && is_word(sign) && sign != '_') {
-                sign = lower_sign(sign);
-                unspaced = unspaced || is_unspaced(sign);
-                word_.push_back(sign);
+            if (is_word(sign) && sign != '_') {
+                word_.push_back(lower_sign(sign));
             } else if (!word_.empty()) {
-                if (!unspaced || word_.size() < 3) {
-                    add_form(0, word_.size(), forms);
-                } else {  // two characters each of a run without spaces (Chinese, Thai, …)
-                    for (size_t place = 0; place + 1 < word_.size(); place++)
-                        add_form(place, place + 2, forms);
-                }
+                each_word(word_, [&](LettersView word) {
+                    bytes_.clear();
+                    for (char32_t letter : word) append_utf8(bytes_, letter);
+                    size_t size = bytes_.size();
+                    bytes_.append(PADDING, '\0');
+                    forms.push_back(form(bytes_.data(), size));
+                });
                 word_.clear();
-                unspaced = false;
             }
         }
-    }
-
-    void add_form(size_t begin, size_t end, std::vector<int>& forms) {
-        bytes_.clear();
-        for (size_t at = begin; at < end; at++) append_utf8(bytes_, word_[at]);
-        size_t size = bytes_.size();
-        bytes_.append(PADDING, '\0');
-        forms.push_back(form(bytes_.data(), size));
     }
 
     const Vocabulary& vocabulary_;

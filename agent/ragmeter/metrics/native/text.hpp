@@ -83,6 +83,27 @@ inline Letters lower(const Letters& word) {
     return out;
 }
 
+// Whether a character is of a script that is written without spaces.
+inline bool is_unspaced(Py_UCS4 sign) {
+    return sign >= 0xE00 &&
+        (sign < 0xF00 || (sign >= 0x1000 && sign < 0x10A0) || (sign >= 0x1780 && sign < 0x1800) ||
+         (sign >= 0x3040 && sign < 0x3100) || (sign >= 0x3400 && sign < 0xA000) ||
+         (sign >= 0xF900 && sign < 0xFB00));
+}
+
+// Calls with the words of a run of letters and digits: itself, or two characters each of a run that
+// is written without spaces (Chinese, Japanese, Thai, …).
+template <class Call>
+void each_word(const Letters& run, Call call) {
+    bool unspaced = false;
+    for (char32_t sign : run) unspaced = unspaced || is_unspaced(sign);
+    if (!unspaced || run.size() < 3) {
+        if (!run.empty()) call(LettersView(run));
+        return;
+    }
+    for (size_t at = 0; at + 1 < run.size(); at++) call(LettersView(run).substr(at, 2));
+}
+
 inline Letters letters(const char* word) {  // of UTF-8
     Letters out;
     for (const uint8_t* p = (const uint8_t*)word; *p;) {
