@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ragmeter.cli.question_table import WIDTH, fleet_table, service_lines
 from ragmeter.parts.views import Answer, Incident, Level, Movement
@@ -100,6 +101,18 @@ def test_an_incident_says_what_is_wrong_since_when_and_with_which_change() -> No
         in text
     )
     assert "work again" not in text
+
+
+def test_an_incident_says_what_to_do_in_its_last_line() -> None:
+    asked = "What is the time limit of a return by mail and who pays for it?"
+    one = opened(advice="Roll back model assistant-v2.", worst_questions=((asked, 3),))
+    text = lines(answers(), [one])
+    assert (
+        "       worst: 3× “What is the time limit of a return by ma…”; "
+        "do: Roll back model assistant-v2.\n" in text
+    )
+    alone = "See the finish reasons: raise the limit of tokens, or mend the content filter."
+    assert f"       do: {alone}\n" in lines(answers(), [replace(one, advice=alone)])
 
 
 def test_every_row_has_number_interval_usual_change_and_source() -> None:

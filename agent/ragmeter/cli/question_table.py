@@ -35,6 +35,7 @@ WIDTH = 100  # columns of a terminal that nothing may need more than
 
 _INCIDENTS = 3  # that are shown, each on five lines: all of a service fit into thirty
 _TITLE = WIDTH - 12
+_LEAST_QUESTION = 16  # characters by which a question is known
 _SUMMARY = 160  # characters: two lines
 _NUMBER: dict[str, Any] = {"justify": "left", "no_wrap": True}
 
@@ -96,14 +97,24 @@ def _incident(incident: Incident, now: float | None) -> Iterator[Text]:
     if change := describe_change(incident):
         parts.append(change)
     below = [incident.summary, "; ".join(parts)]
-    if incident.worst_questions:
-        text, count = incident.worst_questions[0]
-        times = f" {count}×" if count > 1 else ""
-        below.append(f"worst:{times} “{excerpt(text, WIDTH - 24)}”")
+    below.append(_last_line(incident))
     for text in below:
         if text:
             for part in wrap(escape_control(excerpt(text, _SUMMARY)), WIDTH - 8):
                 yield Text(f"       {part}")
+
+
+def _last_line(incident: Incident) -> str:
+    """Return the worst question and what to do: of a long advice that alone, in one line."""
+    advice = f"do: {incident.advice}" if incident.advice else ""
+    if not incident.worst_questions:
+        return advice
+    text, count = incident.worst_questions[0]
+    times = f" {count}×" if count > 1 else ""
+    room = WIDTH - 24 - (len(advice) + 2 if advice else 0)
+    if room < _LEAST_QUESTION:
+        return advice
+    return f"worst:{times} “{excerpt(text, room)}”" + (f"; {advice}" if advice else "")
 
 
 def fleet_table(answers: Mapping[str, Sequence[Answer]], incidents: Sequence[Incident]) -> Table:
