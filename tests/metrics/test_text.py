@@ -3,9 +3,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from ragmeter.metrics.kernel import detect_script
 from ragmeter.metrics.numbers import extract_numbers
 from ragmeter.metrics.stems import content_stems, idf, stem_word
-from ragmeter.metrics.words import detect_script, tokenize
+from ragmeter.metrics.words import tokenize
 
 
 def test_tokens_are_lower_case_words_and_numbers() -> None:

@@ -105,6 +105,18 @@ cdef extern from "native/answer.hpp" namespace "ragmeter" nogil:
         void read(Letters, Answer&) except +
 
 
+cdef extern from "native/language.hpp" namespace "ragmeter" nogil:
+    cdef enum Script:
+        NO_LETTERS, LATIN, OTHER_SCRIPT
+    Script find_script "ragmeter::detect_script"(const Text&)
+    cdef cppclass Languages:
+        int add_language()
+        void add_word(int, const Letters&) except +
+        void add_letter(int, Py_UCS4) except +
+        int identify(const Text&) except +
+    cdef int UNKNOWN_LANGUAGE "ragmeter::Languages::UNKNOWN"
+
+
 cdef extern from "native/lexicon.hpp" namespace "ragmeter" nogil:
     cdef enum:  # flags of stems; `lexicon.hpp` says what they mean
         DIGIT_FIRST, COUNT, TIME, META, SAY, TEXT, NEGATION, DIGIT, DECIMAL
@@ -486,6 +498,46 @@ def read_answer(str text not None):
     for at in range(answer.names.size()):
         names.append(_string(answer.names[at]))
     return _string(answer.bare), sentences, numbers, names
+
+
+cdef Languages languages
+cdef list language_codes = []
+
+
+def detect_script(str text not None):
+    """Return "latin", "other" or "" (no letters), judged by the first 200 characters."""
+    cdef Script script = find_script(_text(text))
+    return "latin" if script == LATIN else "other" if script == OTHER_SCRIPT else ""
+
+
+def read_languages(words, letters):
+    """Take the commonest words of languages by code, English first, and the letters of some."""
+    cdef int number
+    cdef Py_UCS4 sign
+    for code, several in words.items():
+        number = languages.add_language()
+        language_codes.append(code)
+        for word in several:
+            languages.add_word(number, _letters(word))
+        for sign in letters.get(code, ""):
+            languages.add_letter(number, sign)
+
+
+def identify_language(str text not None):
+    """Return the language of the opening of a text.
+
+    Returns:
+        A code, "other" or "" (too short, or no words at all). Nearly related languages may be taken
+        for each other, but hardly ever for English.
+    """
+    cdef Text data = _text(text)
+    cdef int found
+    with nogil:
+        found = languages.identify(data)
+    if found >= 0:
+        return language_codes[found]
+    return "" if found == UNKNOWN_LANGUAGE else "other"
+
 
 # From 3.12 on the interpreter's sum of floats is compensated (Neumaier).
 cdef bint COMPENSATED = sys.version_info >= (3, 12)

@@ -85,14 +85,3 @@ def separate_scripts(text: str) -> str:
     "用VPN连接14天" then has the word VPN and the number 14.
     """
     return text if text.isascii() else _BORDER.sub(" ", text)
-
-
-def detect_script(text: str) -> str:
-    """Return "latin", "other" or "" (no letters), judged by the first 200 characters."""
-    sample = text[:200]
-    if sample.isascii():
-        return "latin" if any(c.isalpha() for c in sample) else ""
-    letters = "".join(filter(str.isalpha, sample))
-    if not letters:
-        return ""
-    return "latin" if 2 * sum(map("\u0250".__gt__, letters)) >= len(letters) else "other"

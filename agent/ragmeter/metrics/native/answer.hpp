@@ -301,10 +301,9 @@ class AnswerReader {
     void read_numbers(const Letters& text, std::vector<Number>& out) const {
         if (std::none_of(text.begin(), text.end(), is_digit)) return;
         Letters low;
-        for (char32_t sign : text) {
-            if (sign == 0x130) low += U"i\u0307";
-            else low.push_back(lower_sign(sign));
-        }
+        low.reserve(text.size());
+        Text data(text);
+        for (Py_ssize_t at = 0; at < data.size; at++) append_lower(low, data, at, data.size);
         numbers_.find(Text(low), MOST_NUMBERS, out);
     }
 
@@ -331,30 +330,20 @@ class AnswerReader {
     }
 
     void read_name(const Letters& name, std::vector<Letters>& out) const {
-        Letters word;
-        for (size_t at = 0; at <= name.size(); at++) {
-            char32_t sign = at < name.size() ? name[at] : U'_';
-            if (sign == U'Σ') {
-                bool last = at > 0 && is_cased(name[at - 1]) &&
-                    (at + 1 == name.size() || !is_cased(name[at + 1]));
-                word.push_back(last ? U'ς' : U'σ');
+        Letters low, word;
+        for (size_t at = 0; at < name.size(); at++)
+            append_lower(low, Text(name), (Py_ssize_t)at, (Py_ssize_t)name.size());
+        for (size_t at = 0; at <= low.size(); at++) {
+            if (at < low.size() && Py_UNICODE_ISALNUM(low[at])) {
+                word.push_back(low[at]);
                 continue;
             }
-            if (sign != '_' && sign != 0x130) {
-                word.push_back(lower_sign(sign));
-                continue;
-            }
-            if (sign == 0x130) word.push_back('i');  // and a dot, which ends the word
             each_word(word, [&](LettersView piece) {
                 Letters stem = english_.content_stem(Letters(piece));
                 if (!stem.empty()) out.push_back(stem);
             });
             word.clear();
         }
-    }
-
-    static bool is_cased(Py_UCS4 sign) {
-        return Py_UNICODE_ISUPPER(sign) || Py_UNICODE_ISLOWER(sign) || Py_UNICODE_ISTITLE(sign);
     }
 
     static const size_t MOST_SENTENCES = 300;  // of one text

@@ -77,6 +77,25 @@ inline Py_UCS4 lower_sign(Py_UCS4 sign) {
     return Py_UNICODE_TOLOWER(sign);
 }
 
+inline bool is_cased(Py_UCS4 sign) {
+    return Py_UNICODE_ISUPPER(sign) || Py_UNICODE_ISLOWER(sign) || Py_UNICODE_ISTITLE(sign);
+}
+
+// Appends the lower case of the character at `at` of a text that ends at `end`: two characters of
+// "İ", and the final form of "Σ" at the end of a word.
+inline void append_lower(Letters& out, const Text& text, Py_ssize_t at, Py_ssize_t end) {
+    Py_UCS4 sign = text.at(at);
+    if (sign == 0x130) {
+        out.push_back('i');
+        out.push_back(0x307);
+    } else if (sign == 0x3A3) {
+        bool last = at > 0 && is_cased(text.at(at - 1)) && !(at + 1 < end && is_cased(text.at(at + 1)));
+        out.push_back(last ? 0x3C2 : 0x3C3);
+    } else {
+        out.push_back(lower_sign(sign));
+    }
+}
+
 inline Letters lower(const Letters& word) {
     Letters out(word);
     for (char32_t& sign : out) sign = lower_sign(sign);
@@ -94,14 +113,14 @@ inline bool is_unspaced(Py_UCS4 sign) {
 // Calls with the words of a run of letters and digits: itself, or two characters each of a run that
 // is written without spaces (Chinese, Japanese, Thai, …).
 template <class Call>
-void each_word(const Letters& run, Call call) {
+void each_word(LettersView run, Call call) {
     bool unspaced = false;
     for (char32_t sign : run) unspaced = unspaced || is_unspaced(sign);
     if (!unspaced || run.size() < 3) {
-        if (!run.empty()) call(LettersView(run));
+        if (!run.empty()) call(run);
         return;
     }
-    for (size_t at = 0; at + 1 < run.size(); at++) call(LettersView(run).substr(at, 2));
+    for (size_t at = 0; at + 1 < run.size(); at++) call(run.substr(at, 2));
 }
 
 inline Letters letters(const char* word) {  // of UTF-8
