@@ -87,7 +87,9 @@ def _scores(row: dict[str, Any], passages: list[Any]) -> dict[str, float]:
 
 
 def aggregator() -> Aggregator:
-    return Aggregator(AgentSettings(), [], [(name, "builtin") for name in METRICS], parts=PARTS)
+    """An aggregator of all parts that evaluates as often as drift looks, once a minute."""
+    settings = AgentSettings.model_validate({"alerts": {"evaluation_seconds": 60}})
+    return Aggregator(settings, [], [(name, "builtin") for name in METRICS], parts=PARTS)
 
 
 def requests(
