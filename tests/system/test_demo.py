@@ -44,6 +44,11 @@ def test_the_demo_tells_its_story(folder: Path) -> None:
     assert re.search(r"grounded +\d+ % \(\d+ to \d+\).* [▲■] +\d+ labels", text)
     assert re.search(r"complete +\d+ % .* verdicts of the judge", text)
     assert re.search(r"Judge recorded-verdicts: .* USD of a budget of 0\.5 USD a day", text)
+    # an incident has one id wherever it is met
+    ids = set(re.findall(r"; incident ([0-9a-f]{16})", text))
+    assert len(ids) >= 2
+    assert ids <= set(re.findall(r'^rag_incident_open\{.*incident="([0-9a-f]{16})"', metrics, re.M))
+    assert [one for one in ids if one not in pages[0].text] == []
     # every question of the judge was recorded
     assert 'ragmeter_judge_info{judge="judge",model="recorded-verdicts"' in metrics
     judged = [

@@ -314,6 +314,35 @@ def test_no_more_answers_are_hurt_than_the_segment_has() -> None:
     assert told.summary.count("model v2") == 1
 
 
+def test_a_tenant_whose_answers_cost_more_is_named_in_the_title() -> None:
+    """As one that waits or fails is on the scripted day."""
+    stage = Stage()
+
+    def minutes(count: int, cost: float) -> None:
+        for _ in range(count):
+            stage.ask(7, tags={"tenant": "acme"}, scores={"cost_usd": 0.001})
+            stage.ask(3, tags={"tenant": "globex"}, scores={"cost_usd": cost})
+            stage.run(1, requests=0)
+
+    minutes(CALM, 0.001)
+    begun = stage.now
+    minutes(10, 0.004)
+    stage.fire(
+        rule="RagDrift",
+        severity="warning",
+        metric="cost_usd",
+        value=0.0019,
+        baseline=0.001,
+        since=begun,
+        statistic="drift",
+        drift={"kind": "mean", "since_earliest": begun - 120, "since_latest": begun + 120},
+    )
+    minutes(10, 0.004)
+    (_, told) = stage.messages[0]
+    assert told.title == "bot: cost per answer is 4.0 times as high for tenant globex"
+    assert "for tenant globex (30 % of requests). Others as usual." in told.summary
+
+
 def test_the_share_of_a_segment_that_a_rule_watches_is_said(stage: Stage) -> None:
     for _ in range(8):
         stage.ask(3, errors=1.0, tags={"tenant": "a"})
