@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import pytest
 from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.parts.incidents.cause import IncidentFacts
 from ragmeter.parts.incidents.texts import MAX_LINE, MAX_SUMMARY, MAX_TITLE, write_texts
 from ragmeter.parts.views import Change, Incident, IncidentKind, IncidentUnit
@@ -140,6 +141,25 @@ def test_a_title_says_what_is_wrong_for_the_user(kind: IncidentKind) -> None:
     assert one.title.startswith("policy-bot: ")
     assert "Rag" not in one.title or kind == "rule"
     assert one.detail
+
+
+@pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.name)
+def test_every_default_rule_is_told_in_140_characters(rule: AlertRule) -> None:
+    """Its summary stands beside that of the incident, as the words of a signal."""
+    text = rule.summary.format(
+        service="customer-support-bot",
+        metric="citation_precision",
+        scorer="judge",
+        value="0.412",
+        lower="0.387",
+        upper="0.438",
+        samples="1284",
+        window="24h",
+        threshold="0.75",
+        reason="judge_unavailable",
+    )
+    assert len(text) <= MAX_SUMMARY
+    assert not [phrase for phrase in OLD_PHRASES if phrase in text.lower()]
 
 
 def test_a_prompt_that_refuses() -> None:

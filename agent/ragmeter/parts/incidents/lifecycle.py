@@ -106,7 +106,7 @@ _PAGING: frozenset[IncidentKind] = _HARMFUL | {
 
 @dataclass(slots=True)
 class Frozen:
-    """The usual of a number at the onset, and how far it went from there at most."""
+    """The usual of a number at the onset, and how far it surely went from there at most."""
 
     usual: float
     worst: float = 0.0
@@ -656,9 +656,7 @@ class IncidentBook:
             elif incident.level is not None:
                 level, lower, upper = incident.level, incident.lower, incident.upper
             if reading is not None and frozen is not None:
-                spec = NUMBERS[number.metric]
-                shift = shift_of(spec.better, reading.value, frozen.usual)
-                frozen.worst = max(frozen.worst, shift)
+                _note_shift(frozen, NUMBERS[number.metric].better, reading)
         harm = self._harm(row, usual, level, now)
         severity: IncidentSeverity = "warning"
         critical = any(
@@ -783,8 +781,7 @@ class IncidentBook:
             end=now,
         )
         if since is not None:
-            shift = shift_of(spec.better, since.value, frozen.usual)
-            frozen.worst = max(frozen.worst, shift)
+            _note_shift(frozen, spec.better, since)
         if frozen.worst < least:
             return None
         # a small fault is not over because few requests happen to have none of it
@@ -874,6 +871,11 @@ def _at_change(onset: Onset, incident: Incident) -> Onset:
     if change is None or not onset.lower <= change.at <= onset.upper:
         return onset
     return onset._replace(at=change.at)
+
+
+def _note_shift(frozen: Frozen, better: Literal["higher", "lower"], reading: NumberReading) -> None:
+    """Note how far a number surely is from its usual: a few requests may show far more."""
+    frozen.worst = max(frozen.worst, shift_of(better, reading.good_end(better), frozen.usual))
 
 
 def _frozen_name(number: NumberKey, segment: str) -> str:
