@@ -95,7 +95,11 @@ def test_any_other_answer_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text", ['{"answer": ""}', '{"answer": null}', '{"answer": "  ", "sources": []}',
-             '```json\n{"response": ""}\n```', '{"answers": []}']
+             '```json\n{"response": ""}\n```', '{"answers": []}', '{"answer": {}}', "null", ' "" ',
+             '{"answers": [null]}', '[{"answer": null}]',
+             '{"content": [{"type": "text", "text": ""}]}',
+             '{"answer": null, "reason": "The documents do not say it."}', "{'respuesta': None}",
+             '{"choices": [{"message": {"content": null}}]}']
 )  # fmt: skip
 def test_an_empty_field_is_an_empty_answer(text: str) -> None:
     assert read_json_answer(text) == ""

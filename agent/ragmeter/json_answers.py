@@ -46,6 +46,9 @@ ANSWER_KEYS = (
     "summary",
     "data",
     "refusal",
+    "final",
+    "assistant",
+    "solution",
     "antwort",
     "réponse",
     "reponse",
@@ -62,6 +65,10 @@ ANSWER_KEYS = (
     "回答",
     "答案",
     "답변",
+    # of a raw reply of a model
+    "choices",
+    "candidates",
+    "parts",
     # of lists of claims
     "answers",
     "claims",
@@ -77,6 +84,7 @@ ANSWER_KEYS = (
     "items",
     "steps",
 )  # fmt: skip
+_CHOICES = ("choices", "candidates")
 # of one claim in a list
 CLAIM_KEYS = ("claim", "statement", "sentence", "fact", "point", "bullet", "paragraph", "step")
 # What is no answer: questions, thoughts, sources, settings.
@@ -130,6 +138,7 @@ _ASSIGNED = re.compile(  # TOML
 _PYTHON = re.compile(r"\s*[\[{]\s*(?:[\[{]\s*)?'")
 _CUT = re.compile(r'"(?P<key>[^"\\\n]{1,40})"\s*:\s*"(?P<text>(?:[^"\\]|\\.)*)\\?(?P<end>"?)')
 _LIST_KEY_SIGNS = re.compile(r"[\s_\-]")
+_EMPTY = ("null", '""', "undefined")  # an answer of null, as it was written down
 _MAX_TEXT = 200_000  # characters of an answer that is opened
 _MAX_DEPTH = 6
 _MAX_ITEMS = 500  # of one list of claims
@@ -150,6 +159,8 @@ def read_answer_text(text: str) -> str:
 
 def read_json_answer(text: str) -> str | None:
     """Return the text of a JSON answer's field, "" for an empty one; None for any other answer."""
+    if text.strip() in _EMPTY:
+        return ""
     body = _json_body(text)
     if body is None:
         assigned = _ASSIGNED.match(text) if "=" in text[:40] else None
@@ -302,6 +313,8 @@ def _field_text(value: Any, depth: int = 0) -> str | None:
         return _joined(value, depth)
     if not isinstance(value, dict):
         return _scalar(value)
+    if not value:
+        return "" if depth else None
     by_name: dict[str, Any] = {}
     for key, given in value.items():
         by_name.setdefault(_normal(key), given)
@@ -309,7 +322,10 @@ def _field_text(value: Any, depth: int = 0) -> str | None:
     for name in ANSWER_KEYS:
         if name not in by_name:
             continue
-        text = _field_text(by_name[name], depth + 1) if by_name[name] is not None else ""
+        given = by_name[name]
+        if name in _CHOICES and isinstance(given, list):
+            given = given[:1]  # what was shown
+        text = _field_text(given, depth + 1) if given is not None else ""
         if text:
             return text
         empty = "" if text == "" else empty
@@ -326,16 +342,16 @@ def _scalar(value: Any) -> str | None:
 
 def _joined(items: list[Any], depth: int) -> str | None:
     """Return the claims of a list, a line each."""
-    if not items:
-        return ""
     lines = []
+    empty = not items
     for item in items[:_MAX_ITEMS]:
         line = _claim(item) if isinstance(item, dict) else None
         if line is None:
-            line = _field_text(item, depth + 1)
+            line = "" if item is None else _field_text(item, depth + 1)
         if line:
             lines.append(line.strip())
-    return "\n".join(lines) if lines else None
+        empty = empty or line == ""
+    return "\n".join(lines) if lines else "" if empty else None
 
 
 def _claim(item: Mapping[str, Any]) -> str | None:

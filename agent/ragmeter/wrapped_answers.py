@@ -25,6 +25,10 @@ _SIGNS = (
     "<co:",
     "<end_of_turn>",
     "<start_of_turn>",
+    "nswer>",
+    "esponse>",
+    "</reply>",
+    "</output>",
 )
 _TOKEN = r"(?:<\|[a-z_0-9]{2,30}\|>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>)"
 _HEAD = re.compile(
@@ -55,6 +59,12 @@ _OBJECT = re.compile(
     rf"(?:answer|final_answer|response|output|content|text)={_QUOTED}(?:, \w+=.*)?\)\s*\Z",
     re.DOTALL,
 )
+# As prompts ask for it: the user is shown what stands between the tags.
+_TAGGED = re.compile(
+    r"(?:\A|(?<=>)|\n)\s*<(?P<tag>(?:final_|final-)?answer|(?:final_)?response|reply|output)>"
+    r"(?P<text>.*?)(?:</(?P=tag)>|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
 # Cohere's tags around the words that a document supports, whose numbers are positions from 0.
 _CITED = re.compile(r"<co: ?(?P<numbers>[\d, ]{1,40})>(?P<text>[^<>]{0,2000})</co: ?[\d, ]{1,40}>")
 _OBJECT_HEAD = re.compile(r"\s*[A-Z]\w{1,60}\(\w+=")
@@ -81,6 +91,8 @@ def _unwrapped(text: str) -> str:
     if found is not None:
         return found
     bare = text
+    if match := _TAGGED.search(text):
+        return match["text"].strip()
     if match := _HEAD.match(bare):
         bare = bare[match.end() :]
     if match := _TAIL.search(bare, max(0, len(bare) - _MAX_TAIL)):

@@ -240,3 +240,68 @@ def test_a_plain_text_is_itself() -> None:
 @pytest.mark.parametrize("sign", ["-", "\\", "&"])
 def test_what_stands_before_a_letter_beyond_ascii_stays(sign: str) -> None:
     assert plain_text(f"the ﬁrst vis-à{sign}été of all").text == f"the first vis-à{sign}été of all"
+
+
+# A passage, an answer to it, and what stands in the answer: as in the passage, in other notations,
+# and wrong values.
+FORMS: list[tuple[str, str, list[str], list[str]]] = [
+    (
+        "The warranty lasts 24 months and covers repairs up to 1,450 euros.",
+        "The warranty covers repairs up to {}.",
+        ["1450 euros", "€1450", "1.450 €", "1 450,00 €", "1450欧元", "1,45 Tsd. Euro",
+         "١٤٥٠ euros"],
+        ["1,540 euros", "€1.540,00", "2450欧元", "1,45 Mio. Euro"],
+    ),
+    (
+        "The company's revenue in 2023 was $5.2 million, and it employs 1,200 people in Berlin.",
+        "The company's revenue in 2023 was {}, and it employs 1,200 people in Berlin.",
+        ["$520万", "US$520万", "520万美元", "5.2百万 dollars", "520만 달러", "5,2 Millionen Dollar",
+         "5,2 millones de dólares", "$5.2MM", "52 lakh dollars", "$5.2M"],
+        ["$620万", "$52万", "6.2百万 dollars", "$5.2 billion", "6.2 Mio. USD"],
+    ),
+    (
+        "The warranty starts on 5 March 2024 and covers repairs.",
+        "The warranty starts on {}.",
+        ["5 Mar '24", "20240305", "Tuesday, March 5, 2024", "2024-03-05T00:00:00Z",
+         "the fifth of March 2024", "5/3/2024"],
+        ["6 March 2024", "5 March 2023", "2024-03-06T00:00:00Z", "the sixth of March 2024"],
+    ),
+    (
+        "The warranty starts on 5 March 2024 at 3:30 pm and covers repairs.",
+        "The warranty starts on 5 March 2024 at {} and covers repairs.",
+        ["half past three", "15:30", "15h30", "15.30 Uhr"],
+        ["3:30 am", "16:30", "half past four"],
+    ),
+    (
+        "Sales rose 12.5 percent to 5.2 million units in FY23, and 1,200 people work there.",
+        "Sales rose {} to 5.2 million units in FY23.",
+        ["twelve and a half percent", "12 1/2 percent", "twelve point five percent", "12,50 %"],
+        ["thirteen and a half percent", "1.25%"],
+    ),
+    (
+        "Sales rose 12.5 percent to 5.2 million units in FY23, and 1,200 people work there.",
+        "Sales rose 12.5 percent to 5.2M units in {}.",
+        ["financial year 2023", "2023 fiscal year", "fiscal '23"],
+        ["financial year 2024", "FY22/23"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("passage", "answer", "same", "wrong"), FORMS)
+def test_notations_of_other_languages_and_styles(
+    passage: str, answer: str, same: list[str], wrong: list[str]
+) -> None:
+    passages = [{"id": "1", "text": passage}]
+
+    def grounding(value: str) -> float:
+        found = outcome(
+            "grounding", query="What is known?", passages=passages, answer=answer.format(value)
+        )
+        assert found[1] is not None, (value, found)
+        return found[1]
+
+    values = {value: grounding(value) for value in same}
+    best = max(values.values())
+    assert best > 0.9
+    assert {value: score for value, score in values.items() if score < best - 0.05} == {}
+    assert {value: score for value in wrong if (score := grounding(value)) > best - 0.3} == {}

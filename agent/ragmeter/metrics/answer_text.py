@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from ragmeter.metrics import kernel
+from ragmeter.metrics.courtesies import count_closings, find_opening
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.plain_text import PlainText, plain_text
@@ -115,8 +116,28 @@ def _place(source: Sequence[PlainText], start: int, end: int) -> tuple[int, int]
     return start, end
 
 
+def _read(
+    text: str,
+) -> tuple[str, list[tuple[int, int, int, str]], list[tuple[str, str]], list[str]]:
+    """Read a plain answer, once more without the courtesies before and behind it if it has any."""
+    whole = kernel.read_answer(text)
+    bare, sentences = whole[:2]
+    if not sentences:
+        return whole
+    start = sentences[0][2]
+    opening = find_opening(bare, start)
+    closings = count_closings([sentence[3] for sentence in sentences])
+    end = sentences[-closings][0] if 0 < closings < len(sentences) else len(text)
+    if opening >= len(bare.rstrip()):
+        opening = start
+    if opening == start and end == len(text):
+        return whole
+    proper = kernel.read_answer(text[:start] + " " * (opening - start) + text[opening:end])
+    return proper if proper[1] else whole
+
+
 def parse_answer(text: str, passages: Sequence[str] = (), query: str = "") -> AnswerText:
-    """Split an answer into sentences, without its format, preamble and list of sources.
+    """Split an answer into sentences, without its format, courtesies and list of sources.
 
     Its numbers, dates and times are read as the plain texts of `passages` and `query` write them.
     Places of sentences refer to the text as given; only its first 20,000 characters are read.
@@ -125,7 +146,7 @@ def parse_answer(text: str, passages: Sequence[str] = (), query: str = "") -> An
     adopted = adopt_notation(plain.text, passages, query)
     source = [step for step in (plain, adopted.plain) if step.edits]
     out = AnswerText(replaced=adopted.replaced, _source=source)
-    out.bare, sentences, out.numbers, out.names = kernel.read_answer(adopted.plain.text)
+    out.bare, sentences, out.numbers, out.names = _read(adopted.plain.text)
     cutter = WordCutter(out.bare)
     for start, end, words, claim in sentences:
         out.claims.append(AnswerSentence(_place(source, start, end), claim, cutter, (words, end)))

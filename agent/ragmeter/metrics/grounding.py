@@ -34,6 +34,9 @@ CONTRADICTION_WEIGHTS = (0.45, 0.2, 0.35, 0.7, 0.7)
 # The same by the values that stand in place of another one of the passages: a wrong number or date
 # among right ones takes the value down by .3, and on no labelled set the order is the worse for it.
 REPLACED_WEIGHT = 2.6
+# The same once more, divided by the sentences: in a short answer a wrong value is most of what is
+# said.
+REPLACED_WEIGHT_SHORT = 0.5
 _CLIP = 4.0  # standard deviations, as in fitting
 _Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
 
@@ -103,7 +106,8 @@ def grounding_probability(features: AnswerFeatures) -> float:
     model, slope, intercept = _load_model()
     raw = model.raw(features.values, features.sentences)
     contradicted = weigh_contradictions(features.contradictions)
-    contradicted += REPLACED_WEIGHT * math.log1p(features.replaced)
+    weight = REPLACED_WEIGHT + REPLACED_WEIGHT_SHORT / max(1, len(features.sentences))
+    contradicted += weight * math.log1p(features.replaced)
     odds = slope * (raw + contradicted) + intercept
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 

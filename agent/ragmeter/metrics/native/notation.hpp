@@ -13,36 +13,54 @@ namespace ragmeter {
 #define MONTH \
     "(?:january|february|march|april|may|june|july|august|september|october|november|december" \
     "|(?:jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)(?![a-z])\\.?)"
+#define ORDINAL \
+    "(?:(?:twenty|thirty)-)?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth)|tenth" \
+    "|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|seventeenth|eighteenth" \
+    "|nineteenth|twentieth|thirtieth"
 #define DAY "(?:0?[1-9]|[12]\\d|3[01])(?:st|nd|rd|th)?"
 #define YEAR "(?:1[5-9]|20|21)\\d\\d"
+#define ANY_YEAR "(?:" YEAR "|['’]\\d\\d)"
+#define WEEKDAY "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:mon|tue|wed|thu|fri|sat|sun)\\.?)"
 #define NUMBER \
     "(?:\\d{1,3}(?:[,.'’ ]\\d{3})+|\\d{1,2}(?:,\\d\\d)+,\\d{3}|\\d{1,15})" \
     "(?:[.,]\\d{1,10})?(?:e[+-]?\\d{1,2})?"
 #define SCALE \
-    "(?:hundred|thousand|million|billion|trillion|lakh|crore|mio|mrd|mn|bn|tn|[kmb])(?:s\\b)?\\b\\.?"
-#define CURRENCY_SIGN "(?:us\\$|usd|eur|gbp|jpy|inr|chf|cad|aud|rs\\.?|[$€£¥₹])"
+    "(?:(?:hundred|thousand|millionen|milliarden|milliards?|millones|millón|milhões|milhão|million" \
+    "|billion|trillion|lakh crore|lakh|crore|mio|mln|mrd|mld|tsd|mn|mm|bn|tn|cr|[kmb])(?:s\\b)?\\b\\.?|" WIDE_SCALE ")"
+// Of Chinese, Japanese and Korean, which write no blank behind a number.
+#define WIDE_SCALE \
+    "(?:十万|百万|千万|十亿|百亿|千亿|万亿|十萬|百萬|千萬|十億|百億|千億|兆|万|萬|亿|億|千|십만|백만|천만|십억|백억|천억|만|억|조|천)"
+#define WIDE_CURRENCY \
+    "(?:美元|美金|欧元|歐元|英镑|英鎊|日元|日圓|人民币|人民幣|ドル|ユーロ|ポンド|달러|유로|파운드|엔|원|元|円|圓|块)"
+#define CURRENCY_SIGN \
+    "(?:us\\$|a\\$|c\\$|ca\\$|au\\$|hk\\$|nt\\$|s\\$|nz\\$|r\\$|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok" \
+    "|dkk|pln|brl|mxn|sgd|hkd|nzd|zar|rs\\.?|[$€£¥₹₩₽₺₫₱₪฿])"
 #define CURRENCY_NAME \
-    "(?:us[ -])?(?:dollars?|euros?|pounds?(?: sterling)?|yen|rupees?|francs?" \
-    "|usd|eur|gbp|jpy|inr|chf|cad|aud)\\b|[$€£¥₹]"
+    "(?:de |di )?(?:us[ -])?(?:dollars?|dólares|euros?|pounds?(?: sterling)?|yen|rupees?|francs?|yuan" \
+    "|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok|dkk|pln|brl|mxn|sgd|hkd|nzd|zar)\\b" \
+    "|[$€£¥₹₩₽₺₫₱₪฿]|" WIDE_CURRENCY
 #define PERCENT "%|percent(?:age points?)?\\b|per cent\\b|pct\\b|pc\\b"
 #define NUMBER_WORD \
     "seventeen|thirteen|fourteen|eighteen|nineteen|fifteen|sixteen|seventy|eleven|twelve|twenty" \
     "|thirty|eighty|ninety|three|seven|eight|forty|fifty|sixty|four|five|nine|one|two|six|ten" \
     "|hundred|thousand|million|billion|trillion|dozen"
+#define HOUR "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+#define DIGIT_WORD "zero|one|two|three|four|five|six|seven|eight|nine"
 #define NUMBER_WORDS \
     "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
 
 const char QUANTITY[] =
-    "(?<![\\w.])(?:"
-    "(?P<iso>(?P<iy>" YEAR ")(?P<is>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=is)(?P<id>0?[1-9]|[12]\\d"
-    "|3[01])(?!\\d))"
+    "(?<![\\w.])(?:(?P<weekday>" WEEKDAY ")(?:, ?| )(?:the )?(?=\\w))?(?:"
+    "(?P<compact>(?P<ky>(?:19|20)\\d\\d)(?P<km>0[1-9]|1[0-2])(?P<kd>0[1-9]|[12]\\d|3[01])(?![\\w]|[.,]\\d))"
+    "|(?P<iso>(?P<iy>" YEAR ")(?P<is>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=is)(?P<id>0?[1-9]|[12]\\d"
+    "|3[01])(?!\\d)(?:T00:00(?::00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))?)"
     "|(?P<num>(?P<na>\\d{1,2})(?P<ns>[-/.])(?P<nb>\\d{1,2})(?P=ns)(?P<ny>" YEAR
     "|\\d\\d)(?![\\d.]\\d|\\d))"
-    "|(?P<cjk>(?P<cy>" YEAR ")年 ?(?P<cm>1[0-2]|0?[1-9])月 ?(?P<cd>\\d{1,2})日)"
-    "|(?P<mdy>(?P<mm>" MONTH ") (?:the )?(?P<md>" DAY ")\\b(?![:.]\\d"
-    "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" YEAR ")\\b)?)"
-    "|(?P<dmy>(?:the )?(?P<dd>" DAY ")[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
-    "(?:,?[ -](?P<dy>" YEAR ")\\b)?)"
+    "|(?P<cjk>(?:(?P<cy>" YEAR ")[年년] ?)?(?P<cm>1[0-2]|0?[1-9])[月월] ?(?P<cd>\\d{1,2})[日号號일])"
+    "|(?P<mdy>(?P<mm>" MONTH ") (?:the )?(?P<md>" DAY "|(?:" ORDINAL ")(?=,? " YEAR "\\b))\\b(?![:.]\\d"
+    "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" ANY_YEAR ")\\b)?)"
+    "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= of ))[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
+    "(?:,?[ -](?P<dy>" ANY_YEAR ")\\b)?)"
     "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" YEAR ")\\b)"
     "|(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
@@ -50,28 +68,34 @@ const char QUANTITY[] =
     "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?)"
     "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b)"
     "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
-    "|(?P<fiscal>(?:fy|fiscal(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)\\b)"
+    "|(?P<half>half past (?P<hp>\\d{1,2}|" HOUR ")\\b)"
+    "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
+    "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter)"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
-    "|(?P<amount>(?!40[13] ?\\(?[kb])(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")"
+    "|(?P<amount>(?!40[13] ?\\(?[kb])(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
     "(?:[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
-    "(?![\\w]|[.,]\\d)(?:[ -]?(?:(?P<percent>" PERCENT ")|(?P<name>" CURRENCY_NAME ")))?)"
-    "|(?P<spelt>(?P<words>" NUMBER_WORDS ")(?:[ -](?:(?P<wpercent>" PERCENT
+    "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?![\\w]|[.,]\\d))(?:[ -]?(?:(?P<percent>" PERCENT ")|(?P<name>" CURRENCY_NAME ")))?)"
+    "|(?P<spelt>(?P<words>" NUMBER_WORDS ")"
+    "(?:(?P<wpart> and an? (?:half|quarter)| and three[ -]quarters| point(?: (?:" DIGIT_WORD ")\\b){1,4})"
+    "(?: (?P<wscale>hundred|thousand|million|billion|trillion)\\b)?)?(?:[ -](?:(?P<wpercent>" PERCENT
     ")|(?P<wname>" CURRENCY_NAME ")))?)"
     ")";
 
 // The groups of `QUANTITY`; those of its kinds come first.
 enum Group {
-    G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_UHR, G_NOON, G_FISCAL,
-    G_QUARTER, G_AMOUNT, G_SPELT, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
+    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_UHR, G_NOON, G_HALF,
+    G_FISCAL, G_QUARTER, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME, G_COUNT
 };
 const char* const GROUPS[] = {
-    "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "uhr", "noon", "fiscal",
-    "quarter", "amount", "spelt", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
+    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "uhr", "noon", "half",
+    "fiscal", "quarter", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
@@ -84,7 +108,8 @@ const char* const SPELT[] = {
     "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
-    "jpy", "inr", "rs", "chf", "cad", "aud",
+    "half past", "financial", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
+    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 const char* const WORDY[] = {
     "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
@@ -95,8 +120,10 @@ const char* const BEGINNINGS[] = {
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
     "billion", "trillion", "dozen", "half a", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
-    "q4", "first", "second", "third", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
-    "us", "the ", "a ",
+    "q4", "first", "second", "third", "fif", "eigh", "nin", "twel", "mon", "tue", "wed", "thu", "fri",
+    "sat", "sun", "half past", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
+    "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
+    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 
 const char* const MONTHS[] = {
@@ -392,11 +419,9 @@ class Notation {
                 known.push_back(read_all(query));
             }
             if (all_decimal(raw) && raw.size() < 3) continue;  // may be the item of a list, too
-            write_as_known(item, raw, text, known, changes);
-            bool has = false;
-            for (const Key& key : item.keys)
-                for (const Quantities& one : known) has = has || one.whole.count(key.whole());
-            if (has) continue;
+            bool is_said = is_known(item, known);
+            if (is_said || !item.is_time()) write_as_known(item, raw, text, known, changes);
+            if (is_said) continue;
             std::vector<Letters> beside = words_beside(text, item.start, item.end);
             if (!stands_replaced(item, beside, said, known)) continue;
             replaced++;
@@ -412,7 +437,7 @@ class Notation {
         std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
     };
 
-    struct Place { Letters kind, key; Py_ssize_t start, end; };
+    struct Place { Letters kind, key, most; Py_ssize_t start, end; };
 
     // What a text has, by value, as it is written there.
     struct Quantities {
@@ -448,7 +473,8 @@ class Notation {
 
     static bool is_figure(Py_UCS4 sign) {
         if (sign < 128) return (sign >= '0' && sign <= '9') || sign == '$';
-        return sign == U'€' || sign == U'£' || sign == U'¥' || sign == U'₹' || Py_UNICODE_ISDECIMAL(sign);
+        static const Letters signs = U"€£¥₹₩₽₺₫₱₪฿";
+        return signs.find(sign) != Letters::npos || Py_UNICODE_ISDECIMAL(sign);
     }
 
     // Whether what stands at a place goes on with a word or a number.
@@ -477,7 +503,7 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
             Letters last = item.keys.back().whole();
-            out.places.push_back({item.kind(), last, item.start, item.end});
+            out.places.push_back({item.kind(), last, item.keys[0].whole(), item.start, item.end});
             if (item.figure >= 0) out.figures.emplace(last, text.part(item.figure, item.figure_end));
         }
         return out;
@@ -507,13 +533,25 @@ class Notation {
         }
     }
 
+    // Whether a text has a value, and not just with another year, half of the day or unit.
+    static bool is_known(const Quantity& item, const std::vector<Quantities>& known) {
+        for (size_t at = 0; at + 1 < item.keys.size(); at++)
+            for (const Quantities& one : known) if (one.whole.count(item.keys[at].whole())) return true;
+        Letters last = item.keys.back().whole();
+        for (const Quantities& one : known)
+            for (const Place& place : one.places)
+                if (place.key == last && (item.keys.size() == 1 || place.most == place.key)) return true;
+        return false;
+    }
+
     bool stands_replaced(
         const Quantity& item, const std::vector<Letters>& beside,
         const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
         if (beside.size() < 2) return false;
         for (const Quantities& one : known)
             for (const Place& place : one.places) {
-                if (place.kind != item.kind() || said.count(place.key)) continue;
+                if (place.kind != item.kind() || said.count(place.most)) continue;
+                if (said.count(place.key) && place.key != item.keys.back().whole()) continue;
                 std::vector<Letters> there = words_beside(*one.text, place.start, place.end);
                 int shared = 0;
                 for (const Letters& word : beside)
@@ -586,6 +624,7 @@ class Notation {
 
     static Letters full_year(const Letters& year) {
         if (year.size() == 4) return year;
+        if (year.size() == 3) return full_year(year.substr(1));  // '24
         return (year < U"50" ? U"20" : U"19") + year;
     }
 
@@ -593,6 +632,21 @@ class Notation {
         Letters low = lower(name.substr(0, 3));
         for (int month = 0; month < 12; month++)
             if (lower(letters(MONTHS[month]).substr(0, 3)) == low) return month + 1;
+        return 0;
+    }
+
+    static long day_number(const Letters& day) {
+        if (Py_UNICODE_ISDECIMAL(day[0])) return number_of(day);
+        static const char* const names[] = {
+            "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
+            "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth",
+            "seventeenth", "eighteenth", "nineteenth", "twentieth"};
+        Letters low = lower(day);
+        if (low == U"thirtieth") return 30;
+        size_t hyphen = low.find(U'-');
+        long tens = hyphen == Letters::npos ? 0 : low[1] == 'w' ? 20 : 30;
+        if (tens) low = low.substr(hyphen + 1);
+        for (int at = 0; at < 20; at++) if (low == letters(names[at])) return tens + at + 1;
         return 0;
     }
 
@@ -629,8 +683,11 @@ class Notation {
 
     static Letters unit(const Letters& percent, const Letters& sign, const Letters& name) {
         static const std::pair<Letters, std::vector<Letters>> currencies[] = {
-            {U"$", {U"$", U"us$", U"usd", U"dollar"}}, {U"€", {U"€", U"eur", U"euro"}},
-            {U"£", {U"£", U"gbp", U"pound"}}, {U"¥", {U"¥", U"jpy", U"yen"}},
+            {U"€", {U"€", U"eur", U"euro", U"欧元", U"歐元", U"ユーロ", U"유로"}},
+            {U"£", {U"£", U"gbp", U"pound", U"英镑", U"英鎊", U"ポンド", U"파운드"}},
+            {U"₩", {U"₩", U"krw", U"원"}},
+            {U"$", {U"$", U"usd", U"dollar", U"dólar", U"美元", U"美金", U"ドル", U"달러"}},
+            {U"¥", {U"¥", U"jpy", U"yen", U"cny", U"rmb", U"yuan", U"元", U"円", U"圓", U"人民币", U"人民幣", U"엔", U"块"}},
             {U"₹", {U"₹", U"inr", U"rs", U"rupee"}}};
         if (!percent.empty()) return U"%";
         for (const Letters* one : {&sign, &name}) {
@@ -654,11 +711,43 @@ class Notation {
         return true;
     }
 
+    // Add a fraction: "and a half", "1/4", "point five".
+    static bool add_part(Decimal& value, const Letters& part) {
+        static const std::pair<const char32_t*, const char32_t*> fractions[] = {
+            {U"three", U"75"}, {U"3/4", U"75"}, {U"quarter", U"25"}, {U"1/4", U"25"}, {U"half", U"5"},
+            {U"1/2", U"5"}};
+        static const char* const names[] = {
+            "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"};
+        if (value.exponent) return false;
+        Letters behind;
+        if (part.find(U"point") == Letters::npos) {
+            for (const auto& fraction : fractions)
+                if (behind.empty() && part.find(fraction.first) != Letters::npos) behind = fraction.second;
+        } else {
+            for (size_t at = 7; at < part.size();) {
+                size_t end = std::min(part.find(U' ', at), part.size());
+                for (int digit = 0; digit < 10; digit++)
+                    if (part.substr(at, end - at) == letters(names[digit])) behind.push_back(U'0' + digit);
+                at = end + 1;
+            }
+        }
+        value.coefficient += behind;
+        value.exponent = -(long)behind.size();
+        return !behind.empty();
+    }
+
     static long power_of(const Letters& scale) {
         static const std::unordered_map<Letters, long> powers = {
             {U"hundred", 2}, {U"thousand", 3}, {U"million", 6}, {U"billion", 9}, {U"trillion", 12},
             {U"lakh", 5}, {U"crore", 7}, {U"k", 3}, {U"m", 6}, {U"mn", 6}, {U"mm", 6}, {U"mio", 6},
-            {U"b", 9}, {U"bn", 9}, {U"mrd", 9}, {U"t", 12}, {U"tn", 12}};
+            {U"b", 9}, {U"bn", 9}, {U"mrd", 9}, {U"t", 12}, {U"tn", 12}, {U"mln", 6}, {U"mld", 9},
+            {U"tsd", 3}, {U"cr", 7}, {U"lakh crore", 12}, {U"millionen", 6}, {U"millones", 6},
+            {U"millón", 6}, {U"milhões", 6}, {U"milhão", 6}, {U"milliarden", 9}, {U"milliard", 9},
+            {U"千", 3}, {U"천", 3}, {U"万", 4}, {U"萬", 4}, {U"만", 4}, {U"十万", 5}, {U"十萬", 5},
+            {U"십만", 5}, {U"百万", 6}, {U"百萬", 6}, {U"백만", 6}, {U"千万", 7}, {U"千萬", 7},
+            {U"천만", 7}, {U"亿", 8}, {U"億", 8}, {U"억", 8}, {U"十亿", 9}, {U"十億", 9}, {U"십억", 9},
+            {U"百亿", 10}, {U"百億", 10}, {U"백억", 10}, {U"千亿", 11}, {U"千億", 11}, {U"천억", 11},
+            {U"兆", 12}, {U"万亿", 12}, {U"조", 12}};
         auto found = powers.find(scale);
         if (found != powers.end()) return found->second;
         size_t end = scale.find_last_not_of(U's');
@@ -668,15 +757,43 @@ class Notation {
 
     bool read(const Text& text, const Match& match, Quantity& item) const {
         auto of = [&](Group group) { return match.text(text, groups_[group]); };
-        auto number = [&](Group group) { return number_of(of(group)); };
         int kind = 0;
         while (!match.has(groups_[kind])) kind++;
+        if (match.has(groups_[G_WEEKDAY])) {  // the right one adds nothing to a date
+            item.start = match.start(groups_[kind]);
+            Quantity dated;
+            if (kind <= G_DMY && read_kind(text, match, kind, dated) && falls_on(dated, of(G_WEEKDAY)))
+                item.start = match.start();
+        }
+        return read_kind(text, match, kind, item);
+    }
+
+    // Whether a date of a known year is a weekday, by Sakamoto's method.
+    static bool falls_on(const Quantity& item, const Letters& weekday) {
+        static const char* const names[] = {"sun", "mon", "tue", "wed", "thu", "fri", "sat"};
+        static const int shifts[] = {0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4};
+        const std::vector<Letters>& parts = item.keys[0].parts;
+        if (parts.size() != 4) return false;
+        long month = number_of(parts[2]), day = number_of(parts[3]);
+        long year = number_of(parts[1]) - (month < 3);
+        long found = (year + year / 4 - year / 100 + year / 400 + shifts[month - 1] + day) % 7;
+        return lower(weekday.substr(0, 3)) == letters(names[found]);
+    }
+
+    bool read_kind(const Text& text, const Match& match, int kind, Quantity& item) const {
+        auto of = [&](Group group) { return match.text(text, groups_[group]); };
+        auto number = [&](Group group) { return number_of(of(group)); };
         switch (kind) {
+            case G_COMPACT: {
+                if (!date(item, of(G_KY), number(G_KM), number(G_KD))) return false;
+                item.keys.insert(item.keys.begin() + 1, Key{U"n", of(G_COMPACT)});
+                return true;
+            }
             case G_ISO: return date(item, of(G_IY), number(G_IM), number(G_ID));
             case G_NUM: return numeric_date(item, of(G_NS), of(G_NY), number(G_NA), number(G_NB));
             case G_CJK: return date(item, of(G_CY), number(G_CM), number(G_CD));
-            case G_MDY: return date(item, of(G_MY), month_number(of(G_MM)), number(G_MD));
-            case G_DMY: return date(item, of(G_DY), month_number(of(G_DM)), number(G_DD));
+            case G_MDY: return date(item, of(G_MY), month_number(of(G_MM)), day_number(of(G_MD)));
+            case G_DMY: return date(item, of(G_DY), month_number(of(G_DM)), day_number(of(G_DD)));
             case G_MONTH: {
                 int month = month_number(of(G_OM));
                 if (!month) return false;
@@ -700,8 +817,14 @@ class Notation {
                 bool noon = lower(of(G_NOON)).find(U"noon") != Letters::npos;
                 return time(item, noon ? 720 : 0, true);
             }
+            case G_HALF: {
+                Letters hour = of(G_HP);
+                unsigned __int128 value = number_of(hour);
+                if (!value && !parse_words(hour, value)) return false;
+                return value <= 12 && time(item, (long)value * 60 + 30, false);
+            }
             case G_FISCAL: {
-                Letters year = full_year(of(G_FY));
+                Letters year = match.has(groups_[G_FY2]) ? of(G_FY2) : full_year(of(G_FY));
                 item.keys.push_back(Key{U"fy", year});
                 item.keys.push_back(Key{U"n", year});
                 item.single = U"fiscal year " + year;
@@ -730,15 +853,23 @@ class Notation {
                 Letters scale = lower(of(G_SCALE)), sign = of(G_SIGN), name = of(G_NAME);
                 while (!scale.empty() && (scale.back() == '.' || scale.back() == ' ')) scale.pop_back();
                 while (!scale.empty() && (scale[0] == '.' || scale[0] == ' ')) scale.erase(0, 1);
-                bool letter = scale == U"m" || scale == U"t" || scale == U"mm";
-                if (letter && sign.empty() && name.empty() && !all_decimal(of(G_VALUE))) scale.clear();
+                bool attached = of(G_SCALE) == U"M" && Py_UNICODE_ISDECIMAL(text.at(match.start(groups_[G_SCALE]) - 1));
+                bool letter = (scale == U"m" && !attached) || scale == U"t" || scale == U"mm";
+                Group figure = G_FIGURE;
+                if (letter && sign.empty() && name.empty() && (scale == U"mm" || !all_decimal(of(G_VALUE)))) {
+                    scale.clear();  // metres and millimetres
+                    figure = G_VALUE;
+                    item.end = match.end(groups_[G_VALUE]);
+                }
                 Decimal value;
                 Letters percent = of(G_PERCENT);
                 if (!parse_figure(of(G_VALUE), !scale.empty() || !percent.empty(), value)) return false;
+                Letters part = lower(of(G_PART));
+                if (!part.empty() && !add_part(value, part)) return false;
                 value.scale(power_of(scale));
                 Letters power = of(G_POWER);
                 if (!power.empty()) value.scale(number_of(power));
-                return amount(match, value.shown(), unit(percent, sign, name), G_FIGURE, item);
+                return amount(match, value.shown(), unit(percent, sign, name), figure, item);
             }
             default: {
                 Letters low = lower(of(G_WORDS)), in = unit(of(G_WPERCENT), Letters(), of(G_WNAME));
@@ -747,10 +878,21 @@ class Notation {
                     static const Letters few[] = {
                         U"one", U"two", U"three", U"four", U"five", U"six", U"seven", U"eight",
                         U"nine", U"ten"};
-                    for (const Letters& word : few) if (low == word) return false;
+                    if (!match.has(groups_[G_WPART]))
+                        for (const Letters& word : few) if (low == word) return false;
                 }
                 unsigned __int128 value;
                 if (!parse_words(low, value)) return false;
+                Decimal whole{digits(value), 0};
+                Letters part = lower(of(G_WPART));
+                if (!part.empty()) {
+                    if (!add_part(whole, part)) return false;
+                    whole.scale(power_of(lower(of(G_WSCALE))));
+                    bool done = amount(match, whole.shown(), in, G_WORDS, item);
+                    int last = groups_[match.has(groups_[G_WSCALE]) ? G_WSCALE : G_WPART];
+                    item.figure_end = match.end(last);
+                    return done;
+                }
                 return amount(match, digits(value), in, G_WORDS, item);
             }
         }
