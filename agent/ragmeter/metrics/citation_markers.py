@@ -232,7 +232,10 @@ class _Answer:
 
 def _holds(text: str, patterns: Sequence[tuple[str, Pattern]]) -> bool:
     """Return whether a text has one of some words, and one of their patterns."""
-    return any(head in text and pattern.search(text) for head, pattern in patterns)
+    for head, pattern in patterns:
+        if head in text and pattern.search(text):
+            return True
+    return False
 
 
 _Reader = Callable[[_Answer], None]
