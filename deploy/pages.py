@@ -39,6 +39,9 @@ QUESTION_NAME = re.compile(
     r"_(?P<rest>(?:(?:lower|upper|usual|goal)_)?ratio|change_(?:lower_|upper_)?points)"
 )
 
+# Of prometheus_client, which every process in Python exports alike.
+OF_THE_CLIENT = ("process_", "python_")
+
 RUNBOOK_INDEX = "runbook_index.md of the status page"
 
 
@@ -110,7 +113,11 @@ def names_tables() -> str:
         for spec in specs
     ]
     quality = {family for spec in specs for family in quality_families(spec)}
-    others = [family for family in all_families(PARTS) if family not in quality]
+    others = [
+        family
+        for family in all_families(PARTS)
+        if family not in quality and not family.name.startswith(OF_THE_CLIENT)
+    ]
     parts = [
         "### Metrics of every scorer",
         markdown_table(("gauge", "scorers", "range", "better", "meaning", "formula"), metrics),

@@ -187,6 +187,7 @@ def test_the_reference_is_written_and_complete() -> None:
     keys = [key for key, _, _ in iter_settings(AgentSettings)]
     for key in keys:
         assert f"`{key}`" in render_reference()
+    assert "Undefined" not in render_reference()
 
 
 def sections(base: type[SettingsSection] = SettingsSection) -> Iterator[type[SettingsSection]]:

@@ -107,7 +107,7 @@ def load_settings(
 def iter_settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
     """Yield every key with its field and default, in the order of the configuration reference."""
     for name, field in model.model_fields.items():
-        default = field.default
+        default = field.get_default(call_default_factory=True)
         if isinstance(default, SettingsSection):
             yield from iter_settings(type(default), f"{prefix}{name}.")
         else:
