@@ -7,18 +7,21 @@ slow:      every trace takes a second.
 stuck:     a trace whose id begins with "stuck" takes for ever.
 hasty:     a slow tier has 2 s for a trace.
 no_zstd:   the packages of the codec zstd are missing.
+torn:      whoever hands on traces made of spans stops within the transaction, all of it sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aiokafka import codec
 from ragmeter.cli.main import app
+from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors import score
+from ragmeter.kafka.processors.otlp import AssembleOwner
 from ragmeter.kafka.processors.score import MessageProcessor
 from ragmeter.kafka.score_group import ScoreGroup
 from ragmeter.kafka.score_records import ScoreRecord
@@ -92,6 +95,25 @@ def hasty() -> None:
 
 def no_zstd() -> None:
     codec.has_zstd = lambda: False
+
+
+def torn() -> None:
+    commit = AssembleOwner.commit
+
+    async def stop() -> None:
+        sys.stdout.write("within a transaction\n")
+        sys.stdout.flush()
+        await asyncio.sleep(3600)
+
+    async def begin(owner: AssembleOwner, records: Iterable[OutRecord], position: int) -> None:
+        found = list(records)
+        traces = owner.parts.settings.kafka.topics.traces
+        if any(record.topic == traces for record in found):
+            assert owner._producer is not None
+            owner._producer.commit_transaction = stop
+        await commit(owner, found, position)
+
+    AssembleOwner.commit = begin  # type: ignore[assignment,method-assign]
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from tests.kafka.place import Place
 from tests.kafka.processors.test_otlp_redaction import streamed
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
+from tests.traces import trace_line
 from tests.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -172,6 +173,29 @@ def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
     # what was sent twice around the kill is the same, and was counted once
     texts = Counter(json.dumps(trace.model_dump(mode="json"), sort_keys=True) for trace in sent)
     assert len(texts) == len(runs)
+
+
+def test_readers_wait_a_minute_at_most_for_who_is_killed_within_its_transaction(
+    place: Place,
+) -> None:
+    """The traces that it had sent are whole afterwards, each once."""
+    runs = [rag_run(n, "bot") for n in range(8)]
+    torn = place.worker("a", odd="torn", settings=TREE)
+    other = place.worker("b", settings=TREE)
+    with workers(torn):
+        until(lambda: torn.ready)
+        send(place, [(None, run) for run in runs])
+        until(lambda: "within a transaction" in torn.log)
+        with workers(other):
+            until(lambda: other.get("/healthz"))
+            torn.kill()
+            killed = time.monotonic()
+            place.produce([trace_line(n, service="shop") for n in range(20)])
+            until(lambda: other.traces() >= 20 + len(runs))
+            held = time.monotonic() - killed
+            assert held < 60, "the timeout of a transaction"
+            assert other.traces() == 20 + len(runs)
+    assert len(natives(place)) == len(runs)
 
 
 def test_without_otlp_no_topics_for_spans_are_needed(broker: KafkaServer, tmp_path: Path) -> None:

@@ -377,9 +377,9 @@ def choose_sources(service: AskedService, now: float) -> bool:
         if source is None or (own is not None and own.source == source):
             continue
         if own is None:
-            service.row.sources[question.name] = ChosenSource(source, now - SOURCE_SECONDS)
+            service.row.sources[question.name] = ChosenSource(source, float(now - SOURCE_SECONDS))
         else:
-            service.row.sources[question.name] = ChosenSource(source, now, own.source)
+            service.row.sources[question.name] = ChosenSource(source, float(now), own.source)
         changed = True
     return changed
 
