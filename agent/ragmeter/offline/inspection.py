@@ -229,8 +229,11 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             cure = f"{cure}, {_NEVER_TAKEN}"
         yield f"{field_name}: {reason or 'not captured'}; {where}{cure}"
     for tool in origins.get("tools", ()):
-        name = tool.name or "without a name"
-        if tool.found:
+        name = tool.name
+        if not name:
+            taken = "its result gives passages" if tool.found else "its result gives no passages"
+            yield f"tool without a name: {taken}; let its span have gen_ai.tool.name to choose it"
+        elif tool.found:
             yield f"tool {name}: its result gives passages; otlp.excluded_tools: [{name}] if not so"
         else:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"

@@ -224,6 +224,9 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
     columns = _columns(value)
     if columns is not None:
         return columns
+    references = _bedrock_references(value)
+    if references is not None:
+        return read_documents(references, depth=depth + 1)
     for key in key_list("document_lists"):
         inner = parse_nested_json(value.get(key))
         if isinstance(inner, (list, dict)) and not is_embedding(inner):
@@ -232,6 +235,17 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
                 return documents
     document = _from_mapping(value)
     return [document] if document.text or document.gap is not Reason.PASSAGES_ID_ONLY else None
+
+
+def _bedrock_references(value: Mapping[str, Any]) -> list[Any] | None:
+    """Return what Bedrock's "retrieve and generate" has retrieved, beside the answer."""
+    citations = value.get("citations")
+    if not isinstance(citations, list):
+        return None
+    held = [one for one in citations if isinstance(one, dict) and "retrievedReferences" in one]
+    lists = (one["retrievedReferences"] for one in held)
+    references = [one for listed in lists if isinstance(listed, list) for one in listed]
+    return references if held else None
 
 
 def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:

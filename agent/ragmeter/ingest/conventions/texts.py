@@ -38,6 +38,9 @@ _MAX_SEARCH_DEPTH = 12  # of a search; real ones need 5
 _MAX_VISITS = 2_000  # containers that one search looks at
 _GOES_ON = frozenset(".,;:!?)]}%")  # signs with which no text begins
 _CHOICES = ("choices", "candidates", "generations")  # several replies to one question
+# Keys that hold an answer and nothing else: null there is an empty one. A function that returns
+# nothing has null at `output`, too.
+_ANSWERS = ("answer", "final_answer", "generated_text", "completion", "generation", "reply")
 _CONTENT = ("parts", "content", "_content", "blocks", "contents", "text")  # of a message
 # Parts of a message that nobody reads as the answer, in the words of all conventions.
 _TOOL_PARTS = frozenset(("tool_call", "tool_use", "function_call", "tool-call", "server_tool_use"))
@@ -322,7 +325,7 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
     for key in key_list("answer"):
         if key in value and value[key] not in ([], {}):
             given = value[key]
-            return given is not None and _is_empty_reply(given, depth + 1)
+            return key in _ANSWERS if given is None else _is_empty_reply(given, depth + 1)
     content = value.get("content")  # of a candidate of Gemini, or one that was stopped
     stopped = "finishReason" in value or "finish_reason" in value
     return stopped and (content is None or _is_silent(content))

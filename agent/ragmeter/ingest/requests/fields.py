@@ -76,6 +76,15 @@ _GROUP_NAME = re.compile(
     r"|prompt|model|version|release|deploy|commit|sha|build",
     re.IGNORECASE,
 )
+# what a step replies that grades an answer
+_VERDICT = re.compile(
+    r"(?:the answer is )?(?:not )?(?:yes|no|true|false|pass(?:ed)?|fail(?:ed)?|useful|grounded"
+    r"|supported|relevant|irrelevant|safe|unsafe|ok|approved|rejected|correct|incorrect|good|bad"
+    r"|\d{1,3}(?:\.\d+)?(?: ?/ ?\d{1,3})?)[.!]?"
+    r"|(?:```(?:json)?\s*)?\{[^{}]{0,80}\"(?:\w*score|grade|verdict|rating|passed|useful|is_\w+|valid"
+    r"|ok|grounded|relevant)\"[^{}]{0,2000}\}(?:\s*```)?",
+    re.IGNORECASE,
+)
 # names of steps that check, grade or guard an answer: `check.task`, `grade_answer`
 _CHECKS = re.compile(
     r"(?:^|[\W_])(?:check(?:er|s)?|evaluat\w*|eval|grad(?:e|er|ing)|judge\w*|critic|critique|verif\w*"
@@ -413,7 +422,8 @@ class _RequestFields:
 
         def checks(call: SpanNode) -> bool:
             above = takewhile(lambda node: node is not self.node, call.ancestors())
-            return any(_CHECKS.search(node.span.name) for node in (call, *above))
+            named = any(_CHECKS.search(node.span.name) for node in (call, *above))
+            return named or _gives_verdict(call, calls)
 
         return [call for call in calls if not checks(call)] or calls
 
@@ -628,6 +638,21 @@ def _may_be_requested(model: str, node: SpanNode) -> bool:
 
 def _overlap(first: SpanNode, second: SpanNode) -> bool:
     return first.start < second.end and second.start < first.end
+
+
+def _gives_verdict(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
+    """Return whether a call was given the answer of an earlier one and replied by a verdict."""
+    verdict = call.content().answer
+    if not verdict or not _VERDICT.fullmatch(verdict.strip()):
+        return False
+    for earlier in calls:
+        answer = (earlier.content().answer or "").strip()
+        worded = len(answer) > len(verdict) or (verdict[-1] in "}`" and len(answer.split()) > 1)
+        if earlier.end <= call.start and worded and not answer.endswith("?"):
+            given = (value for value in call.span.attributes.values() if isinstance(value, str))
+            if any(answer in value for value in given):
+                return True
+    return False
 
 
 def _last_copies(calls: Sequence[SpanNode]) -> list[SpanNode]:
