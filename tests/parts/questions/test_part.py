@@ -155,6 +155,31 @@ def test_a_cheap_score_has_a_movement_and_never_a_level() -> None:
     assert "rag_grounded_change_points" in gauges
 
 
+def asked_over_and_over(number: int, fall: float, *, start: float) -> Iterator[ScoredTrace]:
+    """Requests of forty questions without a tenant, each of which has a level of its own."""
+    for trace in stream(number, start=start, seconds=number / 120 * HOUR):
+        at = int(trace.trace_id.removeprefix("t-"))
+        cheap = 0.3 + 0.015 * (at % 40) + at % 7 / 100 - fall
+        question = f"q{at % 40}"
+        yield trace._replace(
+            results=[scored("grounding", cheap)], cluster=question, tenant=question
+        )
+
+
+@pytest.mark.parametrize(("fall", "state"), [(0.2, "moved"), (0.0, "good")])
+def test_questions_asked_over_and_over_tell_a_movement(fall: float, state: str) -> None:
+    """What each question is like at all times tells of the level, and says nothing of a change."""
+    questions = Questions()
+    questions.apply(asked_over_and_over(720, 0.0, start=START))
+    questions.apply(asked_over_and_over(120, fall, start=START + 6 * HOUR))
+    grounded = questions.answers()["grounded"]
+    assert grounded.movement is not None
+    assert grounded.movement.change == pytest.approx(-100 * fall, abs=2)
+    assert grounded.movement.lower <= -100 * fall <= grounded.movement.upper
+    assert grounded.movement.upper - grounded.movement.lower < 20
+    assert grounded.state == state
+
+
 def test_the_refusals_that_rules_find_are_a_level() -> None:
     questions = Questions()
     questions.apply(stream(100))
