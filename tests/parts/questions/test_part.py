@@ -180,6 +180,20 @@ def test_questions_asked_over_and_over_tell_a_movement(fall: float, state: str) 
     assert grounded.state == state
 
 
+def test_a_movement_that_cannot_be_is_not_told() -> None:
+    """The built-in rules find fewer refusals than usual where the judge has never found one."""
+    questions = Questions()
+    for trace in stream(700, seconds=7 * HOUR):
+        refused = trace.timestamp < START + 6 * HOUR and int(trace.trace_id[2:]) % 5 == 0
+        verdict = replace(scored("answered", 1.0, "judge"), probability=0.5, stratum="rest:1")
+        questions.apply(
+            [trace._replace(results=[scored("answered", 0.0 if refused else 1.0), verdict])]
+        )
+    answered = questions.answers()["answered"]
+    assert answered.level is not None
+    assert (answered.level.source, answered.usual, answered.movement) == ("judge", 1.0, None)
+
+
 def test_the_refusals_that_rules_find_are_a_level() -> None:
     questions = Questions()
     questions.apply(stream(100))

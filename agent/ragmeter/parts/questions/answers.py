@@ -446,9 +446,19 @@ def _movement(
             usual = None if moments is None else moments.mean
     if level is not None and not by_request:
         usual = _usual_level(question, moment, level)
-    if movement is None:
+    if movement is None or (usual is not None and _leaves_the_scale(question, usual, movement[0])):
         return None, False, usual
     return movement[0], movement[1], usual
+
+
+def _leaves_the_scale(question: QuestionSpec, usual: float, movement: Movement) -> bool:
+    """Return whether a share would be below 0 or above 1 after a movement from its usual.
+
+    The cheap score that tells the movement is wrong there by the source of the level.
+    """
+    if question.unit != "share":
+        return False
+    return 100 * usual + movement.lower > 100 or 100 * usual + movement.upper < 0
 
 
 def _usual_level(question: QuestionSpec, moment: Moment, level: Level) -> float | None:
