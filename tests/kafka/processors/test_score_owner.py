@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from typing import Any
@@ -12,7 +13,7 @@ from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.app.parts import AgentSettings
 from ragmeter.kafka import owners
 from ragmeter.kafka.origins import SourceMarks
-from ragmeter.kafka.processors.score import ScoreOwner
+from ragmeter.kafka.processors.score import MessageProcessor, ScoreOwner
 from ragmeter.kafka.score_records import decode_scores
 
 from tests.kafka.messages import message
@@ -73,6 +74,37 @@ def test_nothing_is_done_before_it_is_acknowledged() -> None:
         await feed(owner, lines(3))
 
     run_owner(group, story)
+
+
+def test_a_batch_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent says that all before it is acknowledged."""
+    handle = MessageProcessor.handle
+    group = Group()
+
+    async def story(owner: ScoreOwner) -> None:
+        done = asyncio.Event()
+
+        async def wait(processor: MessageProcessor, one: Any) -> Any:
+            await done.wait()
+            return handle(processor, one)
+
+        def late(processor: MessageProcessor, one: Any, *scores: Any) -> Any:
+            return handle(processor, one, *scores) if one.offset else wait(processor, one)
+
+        monkeypatch.setattr(MessageProcessor, "handle", late)
+        await until(lambda: owner.ready)
+        owner.put(message(trace_line(0), 0))
+        await until(lambda: len(owner._running) == 1)
+        owner.put(message(trace_line(1), 1))
+        await until(lambda: len(owner._running) == 2)
+        owner._moved.set()
+        await asyncio.sleep(0.05)
+        assert (group.sent, owner.position) == ([], 0)
+        done.set()
+        await until(lambda: owner.position == 2)
+
+    run_owner(group, story)
+    assert counted(group) == Counter({"t0": 1, "t1": 1})
 
 
 def test_what_was_written_before_a_failure_counts_once() -> None:
