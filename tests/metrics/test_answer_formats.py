@@ -209,3 +209,29 @@ def test_a_changed_answer_scores_lower_than_the_true_one(
     assert len(drops) > 40
     assert sum(drop > 0 for drop in drops) >= share * len(drops)
     assert sum(drops) / len(drops) > 0.01
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        " [1].",
+        " (Quelle 1).",
+        "（来源：1）.",
+        " (p. 3).",
+        " (pages 3-4).",
+        " (manual.pdf, page 3).",
+        " (1).",
+        " ⁽¹⁾.",
+        " 〔1〕.",
+        " 「1」.",
+    ],
+)
+def test_a_citation_is_no_claim(marker: str) -> None:
+    answer = "Refunds are paid within 14 days after the warehouse has received the parcel"
+    passages = [{"id": "kb", "text": answer + "."}]
+    plain, cited = (
+        outcome("grounding", query="How long?", passages=passages, answer=answer + end)[1]
+        for end in (".", marker)
+    )
+    assert plain is not None
+    assert cited == pytest.approx(plain, abs=0.02)

@@ -31,7 +31,7 @@ _LINK = Pattern(
 )
 _WIDE = Pattern(
     r"【([^【】\n]{1,120})】|［([^［］\n]{1,120})］|〔([^〔〕\n]{1,120})〕|〖([^〖〗\n]{1,120})〗"
-    r"|⟦([^⟦⟧\n]{1,120})⟧"
+    r"|⟦([^⟦⟧\n]{1,120})⟧|[「『](\d{1,3})[」』]"
 )
 _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
@@ -61,7 +61,8 @@ _ORDINARY_NUMBER = Pattern(
     r"|nine|ten|twelve|\d)\s{0,2}\Z",
     IGNORE_CASE,
 )
-_RAISED = Pattern(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⑳]")
+_RAISED = Pattern(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⑳❶-❿➀-➉]")
+_CIRCLED = frozenset(map(chr, (*range(0x2460, 0x2474), *range(0x2776, 0x278A))))
 _CARET = Pattern(r"\^\(?(\d{1,3}(?:,\s?\d{1,3}){0,9})\)?\^?")
 # What takes an exponent: units and single letters.
 _TAKES_EXPONENT = Pattern(
@@ -589,7 +590,11 @@ def _read_braces(state: _Answer) -> None:
             continue
         body = _plain(match[1])
         index = state.resolver.by_id(body) if _ID.match(body) and not body.isdecimal() else None
-        if index is not None:
+        if body.isdecimal() and len(body) < 3 and _CLAUSE_END.match(state.text, match.end()):
+            targets = state.number(body)
+            if targets.passages:
+                state.take(*match.span(), targets)
+        elif index is not None:
             state.take(*match.span(), Targets([index]))
         elif _BRACED_CITES.match(body):
             state.take(*match.span(), state.resolver.read(body, match.start()))
@@ -606,12 +611,14 @@ def _read_raised(state: _Answer) -> None:
     text = state.text
     for match in _RAISED.finditer(text):
         start, end = match.span()
-        circled = "①" <= text[start] <= "⑳"
+        circled = text[start] in _CIRCLED
         if state.is_taken(start, end) or (not circled and _is_power(text, start)):
             continue
         if circled and _at_line_start(text, start):
             continue  # an item of a list
         body = _plain(match.group()).replace("˒", ",").strip("()")
+        if circled:
+            body = str(int(unicodedata.numeric(text[start])))
         body = re.sub(r"[⁻−]", "-", re.sub(r"(?<=\d)\s+(?=\d)", ",", body))
         state.take(
             start, end, state.number(body) if body.isdecimal() else state.resolver.read(body)

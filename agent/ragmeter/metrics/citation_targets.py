@@ -26,7 +26,10 @@ _PIECE = Pattern(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
 _SPLIT = Pattern(r"[,;、，；|]|\s&\s|\sand\s")
 LABEL = (
     r"(?:sources?|src|docs?|documents?|passages?|ref(?:erence)?s?|chunks?|contexts?|excerpts?"
-    r"|cit(?:e|ed|es|ing|ations?)|footnotes?|snippets?|file|kb|id|fn|no)"
+    r"|cit(?:e|ed|es|ing|ations?)|footnotes?|snippets?|file|kb|id|fn|no|s(?=\d)|oai"
+    r"|quellen?|dokumente?|belege?|abschnitte?|fuentes?|documentos?|referencias?|fontes?|réf(?:érence)?s?"
+    r"|bron(?:nen)?|källa|źródło|kaynak|источники?|документ|来源|來源|资料|資料|文档|文檔|文件|出典|参考"
+    r"|參考|引用|文献|文書|출처|자료|문서|참고|स्रोत|दस्तावेज़|المصدر|مصدر|المرجع|مرجع|المستند|وثيقة)"
 )
 # "Source: ", "doc-", "see chunk ", "Document #"
 _LEAD = Pattern(
@@ -43,6 +46,7 @@ _PAGE = Pattern(
     r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
     IGNORE_CASE,
 )
+_TITLED = Pattern(r"(\d{1,3})\s?[:–—-]\s?[^\W\d]")
 _FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
 _ADDRESS = Pattern(r"(?:https?://|www\.)\S+", IGNORE_CASE)
 _DIGITS = Pattern(r"\d+")
@@ -246,6 +250,8 @@ class Resolver:
             rest = body[name.end() :].strip()
             if _NUMBERS.match(rest):
                 return self._read_numbers(rest, marked=True)
+            if titled := _TITLED.match(rest):  # "Source 1: Refund policy"
+                return self._read_numbers(titled[1], marked=True)
             cites = name["label"] is None or ":" in name.group()
             if cites or " " in name.group().rstrip():
                 body = rest  # "see manual.pdf", "Source: manual.pdf"

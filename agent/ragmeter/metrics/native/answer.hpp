@@ -58,7 +58,7 @@ class AnswerReader {
                 blank(match, text);
                 if (block) text[match.start()] = '\n';
             }
-        if (has['(']) blank_all(round_marker_, text);
+        if (has['('] || text.find_first_of(U"（「〔『") != Letters::npos) blank_all(round_marker_, text);
         if (has['\\'] || has['^'] || (has['o'] && text.find(U"oaicite") != Letters::npos))
             blank_all(sign_marker_, text);
         if (has['|']) {
@@ -368,8 +368,12 @@ class AnswerReader {
         IGNORE_CASE};
     // Citation markers that are not in square brackets, as of `ragmeter.metrics.citation_markers`.
     const Pattern round_marker_{
-        R"(\(\s?(?:see |per |cf\.? )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?)"
-        R"(|citations?|excerpts?|contexts?)(?:\s?[:#]|[\s_.-]{0,2}\d)[^()\n]{0,80}\))",
+        R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?)"
+        R"(|citations?|excerpts?|contexts?|quellen?|fuentes?|fontes?|来源|來源|资料|出典|출처)"
+        R"()(?:\s?[:#：]|[\s_.-]{0,2}\d)[^()（）\n]{0,80}[)）])"
+        R"(|\((?:see )?(?:pp?\.|pages?|seite) ?\d{1,4}(?:[-–]\d{1,4})?\))"
+        R"(|\([^()\n]{1,80}\.(?:pdf|docx?|md|html?|txt|pptx?)\b[^()\n]{0,40}\))"
+        R"(|(?<=[\w.!?%]) \(\d{1,2}(?:, ?\d{1,2}){0,4}\)(?=[.!?]? ?(?:\n|\Z|[A-Z]))|[「〔『]\d{1,3}[」〕』])",
         IGNORE_CASE};
     const Pattern sign_marker_{
         R"(\\(?:[a-z]{0,6}cite[a-z]{0,8}\*?(?:\[[^\]\n]{0,60}\])?\{[^{}\n]{1,120}\}|\[[\d, ]{1,20}\\\]))"
