@@ -203,6 +203,16 @@ def test_a_small_case_worked_by_hand() -> None:
     assert {row["quantile"] for row in found["latency"]} == {0.5, 0.95, 0.99}
 
 
+def test_incidents_are_told_as_people_would_have_been() -> None:
+    (incident,) = read(run(outage()))["incidents"]
+    assert (incident["service"], incident["severity"]) == ("bot", "page")
+    assert incident["title"] == "bot: 26 % of requests fail"
+    assert incident["since"] == "2025-10-09T09:00:00Z"
+    assert incident["opened_at"] == "2025-10-09T09:01:00Z"
+    assert (incident["state"], incident["ended_at"], incident["segment"]) == ("open", None, "")
+    assert read(run(outage()[:20]))["incidents"] == []
+
+
 def test_what_still_fires_or_waits_at_the_end_is_told() -> None:
     lines = outage()
     firing = of_rule(read(run(lines[:58])))

@@ -16,6 +16,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.dedupe import DedupeIds
 from ragmeter.offline.scored_lines import ScoredLine, bound_strata, split_slow_results
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.views import Incident, OpenIncidents
 from ragmeter.windows.windows import Windows
 
 # Remembered alerts; one that flaps takes a place each time it fires. Later ones are only counted.
@@ -58,6 +59,7 @@ class Backtest:
         self._aggregator = Aggregator(settings, rules, (), parts=parts)
         self._ids = DedupeIds(settings.limits.dedupe_hours * 3600)
         self._alerts: dict[tuple[str, float, bool], Alert] = {}
+        self._incidents: dict[str, Incident] = {}
         self._strata: set[str] = set()
 
     @property
@@ -78,6 +80,10 @@ class Backtest:
             ),
         )
 
+    def incidents(self) -> list[Incident]:
+        """Return the incidents that people would have been told of, by their onset."""
+        return sorted(self._incidents.values(), key=lambda one: (one.since, one.service, one.id))
+
     def feed(self, line: ScoredLine) -> None:
         """Count a trace as the running agent would, each id once."""
         scored = line.trace
@@ -92,7 +98,10 @@ class Backtest:
         bound_strata(scored.results, self._strata)
         scored, rest = split_slow_results(scored)
         pending = [(score.metric, score.scorer) for score in rest.results] if rest else []
-        self._note(self._aggregator.apply(scored, pending).alerts)
+        moved = self._aggregator.apply(scored, pending).alerts
+        self._note(moved)
+        if moved:
+            self._note_incidents()
         if late:
             counts.late += 1
         elif rest is not None:
@@ -114,6 +123,12 @@ class Backtest:
     def _settle(self) -> None:
         self._aggregator.settle()
         self.windows.take_new_worst()
+        self._note_incidents()
+
+    def _note_incidents(self) -> None:
+        for incident in self._aggregator.parts.find(OpenIncidents).incidents():
+            if incident.id in self._incidents or len(self._incidents) < MAX_ALERTS:
+                self._incidents[incident.id] = incident
 
     def _find_fired(self, alert: Alert) -> Alert | None:
         return (

@@ -23,6 +23,7 @@ from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile
 from ragmeter.offline import scored_lines
 from ragmeter.offline.backtest import Backtest
 from ragmeter.parts.collection import PartKinds
+from ragmeter.parts.views import Incident
 from ragmeter.windows.windows import Windows
 
 VERSION = 1
@@ -58,6 +59,7 @@ def backtest_document(backtest: Backtest) -> Iterator[str]:
         "estimates": _estimates(windows),
         "latency": _latency(windows),
         "alerts": map(_alert, backtest.alerts()),
+        "incidents": map(_incident, backtest.incidents()),
     }
     for number, (key, items) in enumerate(lists.items(), start=1):
         yield f" {_dump(key)}: ["
@@ -146,6 +148,40 @@ def _alert(alert: Alert) -> dict[str, Any]:
     }
 
 
+def _incident(incident: Incident) -> dict[str, Any]:
+    return {
+        "id": incident.id,
+        "service": incident.service,
+        "title": incident.title,
+        "summary": incident.summary,
+        "severity": incident.severity,
+        "state": incident.state,
+        "since": _format_utc(incident.since),
+        "opened_at": _format_utc(incident.opened_at),
+        "ended_at": _format_utc(incident.ended_at),
+        "segment": incident.segment,
+    }
+
+
+def _incident_table(incidents: Sequence[Incident]) -> Table:
+    out = terminal.build_table(
+        f"incidents that people would have been told of: {len(incidents)}",
+        ("since (UTC)", {"no_wrap": True}),
+        ("until (UTC)", {"no_wrap": True}),
+        ("incident", {"overflow": "fold"}),
+        ("where", {"overflow": "fold", "max_width": 28}),
+    )
+    for incident in incidents[:TABLE_ROWS]:
+        times = (
+            "open" if time is None else f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
+            for time in (incident.since, incident.ended_at)
+        )
+        text = f"{bound_label(incident.title, 200)}\n{bound_label(incident.summary, 300)}"
+        where = bound_label(incident.segment, 120) if incident.segment else "all requests"
+        terminal.add_text_row(out, *times, text, where)
+    return out
+
+
 def _backtest_table(backtest: Backtest) -> Table:
     alerts = backtest.alerts()
     fired = sum(alert.fired_at is not None for alert in alerts)
@@ -228,7 +264,9 @@ def run_backtest(
     if form == "json":
         terminal.print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
     else:
-        terminal.print_tables([_backtest_table(backtest)])
+        incidents = backtest.incidents()
+        tables = [_incident_table(incidents)] if incidents else []
+        terminal.print_tables([*tables, _backtest_table(backtest)])
     return True
 
 
