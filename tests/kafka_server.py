@@ -28,8 +28,8 @@ from tests.waiting import PATIENCE
 __all__ = ["KafkaNode", "KafkaServer", "fetch", "kafka_server"]
 
 ROOT = Path(__file__).parents[1]
-# 3.9 is the last line whose broker runs on Java 11; 4.1.1 works too. The name has no prefix of ours,
-# since workers would refuse a setting that they do not know.
+# 3.9 is the last line whose broker runs on Java 11; 4.1.1 works too. The name has no prefix of
+# ours, since workers would refuse a setting that they do not know.
 VERSION = os.environ.get("TEST_KAFKA_VERSION", "3.9.1")
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 FETCH_SECONDS = 600  # 45 MB; 22 s on a good line
