@@ -130,7 +130,8 @@ async def listen(
         except OSError as error:
             why = str(error.strerror or error).rpartition("): ")[2]  # asyncio names the address
             if error.errno == errno.EADDRINUSE:
-                why += f"; for another port set {_setting(name)}"
+                # asyncio's own words differ between versions of Python
+                why = f"address already in use; for another port set {_setting(name)}"
             raise ListenError(f"cannot listen on {host}:{port}: {why}") from None
         except UnicodeError:  # from the resolver: an empty label, or one of more than 63 characters
             raise ListenError(f"cannot listen on {host}:{port}: this is no host name") from None
