@@ -144,7 +144,12 @@ def test_nobody_there_and_nobody_answering() -> None:
         asyncio.run(probe_brokers(KafkaSettings(bootstrap_servers=["127.0.0.1:1"])))
 
     async def silent() -> float:
-        server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(0), "127.0.0.1")
+        held = []  # a writer that nobody holds hangs up
+
+        async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            held.append(writer)
+
+        server = await asyncio.start_server(hold, "127.0.0.1")
         port = server.sockets[0].getsockname()[1]
         began = time.monotonic()
         with pytest.raises(BrokersUnreachable, match="no answer within 1 s"):
