@@ -7,7 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def test_a_stricter_setting_lets_go_of_what_was_kept(tmp_path: Path) -> None:
     with running(tmp_path, content="none") as agent:
         assert agent.evidence("bot", "t0") is None
     assert QUOTE.encode() not in everything(tmp_path)
-    with sqlite3.connect(tmp_path / "s.sqlite") as db:
+    with closing(sqlite3.connect(tmp_path / "s.sqlite")) as db, db:
         assert db.execute("SELECT value FROM meta WHERE name='content'").fetchone() == ('"none"',)
     db.close()
 

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +364,7 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
         started.accept([good(1, timestamp=time.time())], "test", live=True)
         started.wait_idle()
         # what a kill would leave now: no later commit has come to put it right
-        with sqlite3.connect(tmp_path / "s.sqlite") as db:
+        with closing(sqlite3.connect(tmp_path / "s.sqlite")) as db, db:
             (text,) = db.execute("SELECT value FROM meta WHERE name='budgets'").fetchone()
     finally:
         stop_agent(started, 2)
@@ -401,7 +401,7 @@ def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Pa
     with running(tmp_path, Fake(lambda trace: asyncio.sleep(10 * PATIENCE))) as started:
         started.accept([good(1)], "test")
         until(lambda: started.health().pending == {"judge": 1})
-    with sqlite3.connect(tmp_path / "s.sqlite") as db:
+    with closing(sqlite3.connect(tmp_path / "s.sqlite")) as db, db:
         db.execute("UPDATE drawn SET pairs='{'")
     with running(tmp_path, Fake()) as started:
         assert started.counters.get("ragmeter_state_quarantined_total") == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_the_oldest_go_first_and_age_is_trimmed(path: Path) -> None:
         if kept._writing is not None:
             kept._writing.result()
     kept.close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         ages = [at for (at,) in db.execute("SELECT at FROM verdicts ORDER BY at")]
     assert 1_000 <= len(ages) <= 1_000 + 2 * 64 * 64
     assert ages[0] >= clock.now
