@@ -91,6 +91,7 @@ FACTS = IncidentFacts(
     set_usual=0.02,
     stage="generation",
     stage_times=(2.1, 18.0),
+    hourly=720.0,
     daily=17_280.0,
 )
 

@@ -59,6 +59,7 @@ class IncidentFacts:
         set_usual: The same before.
         stage: The stage that got slower most, with its p95 before and since.
         stage_times: Seconds before and since.
+        hourly: Requests in the last hour.
         daily: Requests a day, at the pace of the day before.
     """
 
@@ -72,6 +73,7 @@ class IncidentFacts:
     set_usual: float = 0.0
     stage: str = ""
     stage_times: tuple[float, float] | None = None
+    hourly: float = 0.0
     daily: float = 0.0
 
 

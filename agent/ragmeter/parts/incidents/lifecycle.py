@@ -62,6 +62,7 @@ _SURELY_WORSE = 1.2  # times as far, by the end of the interval that is nearer t
 _SETTLE = 600.0  # seconds after a message in which the level is still being found out
 _SILENT = 600.0  # seconds without a request, at least, until there is no traffic
 _SILENT_GAPS = 20.0  # the same in gaps between two requests
+_HOUR = 3_600.0
 _CLOSE = DAY  # seconds after which what is not known to be over is closed
 _LEVEL_SECONDS = 3_600.0  # the longest stretch that a level is about
 _HARMED = 0.1  # share of all answers from which on an incident pages
@@ -562,6 +563,7 @@ class IncidentBook:
         day = reader.requests(service, "", onset.lower - DAY, onset.lower)
         begin = self._first(service, onset.lower)
         facts.daily = day * DAY / max(600.0, onset.lower - begin) if day else 0.0
+        facts.hourly = reader.requests(service, "", now - _HOUR, now)
         if incident.signals[0].segment:  # a rule watches that segment
             since = reader.requests(service, "", onset.at, now)
             own = reader.requests(service, incident.segment, onset.at, now)

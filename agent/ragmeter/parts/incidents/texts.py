@@ -414,7 +414,7 @@ def _effect(incident: Incident, facts: IncidentFacts) -> str:
     harm = incident.harm
     if harm is None or harm < 0.005:
         return ""
-    hourly = harm * facts.daily / 24
+    hourly = harm * facts.hourly
     pace = f", some {hourly:,.0f} an hour" if hourly >= 1 else ""
     about, whose = "about", ""
     if incident.unit == "points":  # of an index it is an estimate
