@@ -107,7 +107,8 @@ def load_settings(
 def iter_settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
     """Yield every key with its field and default, in the order of the configuration reference."""
     for name, field in model.model_fields.items():
-        default = field.get_default(call_default_factory=True)
+        # pydantic 2.10 takes `list` for a factory that wants the fields before it
+        default = field.get_default(call_default_factory=True, validated_data={})
         if isinstance(default, SettingsSection):
             yield from iter_settings(type(default), f"{prefix}{name}.")
         else:
