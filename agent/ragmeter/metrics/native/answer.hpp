@@ -346,8 +346,8 @@ class AnswerReader {
         }
     }
 
-    static const size_t MOST_SENTENCES = 300;  // of one text
-    static const size_t MOST_NUMBERS = 300;  // of an answer: some are searched for in all passages
+    static constexpr size_t MOST_SENTENCES = 300;  // of one text
+    static constexpr size_t MOST_NUMBERS = 300;  // of an answer: some are searched for in all passages
 
     const English& english_;
     const Numbers& numbers_;

@@ -26,7 +26,7 @@ inline Script detect_script(const Text& text) {
 class Languages {
   public:
     // What `identify` returns beside the number of a language.
-    static const int UNKNOWN = -1, OTHER = -2;  // too short or no words; one that has no number
+    static constexpr int UNKNOWN = -1, OTHER = -2;  // too short or no words; one that has no number
 
     // English is the first language that is added, number 0; of equal counts an earlier one wins.
     int add_language() { return count_++; }
@@ -153,11 +153,11 @@ class Languages {
         return (double)lower / (double)std::max(1L, words);
     }
 
-    static const Py_ssize_t FIRST_CHARS = 200;  // of a text: enough for most English
-    static const Py_ssize_t READ_CHARS = 400;  // of a text: two sentences are enough
-    static const int FEW_ENGLISH = 4;
+    static constexpr Py_ssize_t FIRST_CHARS = 200;  // of a text: enough for most English
+    static constexpr Py_ssize_t READ_CHARS = 400;  // of a text: two sentences are enough
+    static constexpr int FEW_ENGLISH = 4;
     // Different words: English prose of so many without one of its commonest is very rare.
-    static const long LONG = 20;
+    static constexpr long LONG = 20;
     // Least shares of lower-case words in prose.
     static constexpr double PROSE = 0.7, SOME_PROSE = 0.4;
 

@@ -898,8 +898,8 @@ class Notation {
         }
     }
 
-    static const int MOST = 200;  // quantities of one text
-    static const Py_ssize_t REACH = 60;  // characters beside a quantity
+    static constexpr int MOST = 200;  // quantities of one text
+    static constexpr Py_ssize_t REACH = 60;  // characters beside a quantity
     const English& english_;
     Pattern quantity_, beside_;
     int groups_[G_COUNT];

@@ -105,7 +105,7 @@ struct Node {
 };
 
 struct Match {
-    static const int MOST = 96;
+    static constexpr int MOST = 96;
     Py_ssize_t places[2 * MOST];
     Py_ssize_t start() const { return places[0]; }
     Py_ssize_t end() const { return places[1]; }
@@ -118,7 +118,7 @@ struct Match {
 };
 
 class Pattern {
-    static const int MOST_LOOPS = 24;
+    static constexpr int MOST_LOOPS = 24;
 
   public:
     Pattern(const Letters& source, int flags) : source_(source), flags_(flags) {
@@ -775,7 +775,7 @@ class Pattern {
 
     // Calls: less than a megabyte of the thread's stack. Only a repetition of groups goes deep, by one
     // call a round; what repeats a group more often is no match.
-    static const int MOST_DEEP = 3'000;
+    static constexpr int MOST_DEEP = 3'000;
     Letters source_;
     size_t at_ = 0;
     int flags_, groups_ = 0, loops_ = 0, start_ = 0;

@@ -52,7 +52,7 @@ class PlainSigns {
     }
 
   private:
-    static const int MOST = 0x3100;
+    static constexpr int MOST = 0x3100;
     bool stays(Py_UCS4 sign) const {
         return sign < MOST ? known_[sign] : (sign >= 0x4E00 && sign < 0xA000) || (sign >= 0xAC00 && sign < 0xD7A4);
     }
