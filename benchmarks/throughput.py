@@ -1,6 +1,6 @@
 """Traces per second and core of each part of the pipeline, as ratios to decoding in one run.
 
-    python -m benchmarks.throughput [--seconds S] [--profile]
+    python -m benchmarks.throughput [--rounds ROUNDS] [--profile]
 
 The traces are those of examples/mtrag.jsonl between 3.5 and 6.5 KB (mean printed), given new ids
 and timestamps at 20 a second. Each stage holds those before it; rounds are interleaved, so that
