@@ -204,7 +204,7 @@ def test_what_is_out_of_range_is_an_error() -> None:
         kernel.GroundingModel(line, line, 0.5, [(0, 0.0, [(1, 0.0, 0.0, 0.0)], [])])
     for rarities, rarest in (({"a": 0.0}, 1.0), ({}, 0.0)):
         with pytest.raises(ValueError, match="rarity"):
-            kernel.Vocabulary(rarities, rarest, {}, {}, {}, 5)
+            kernel.Vocabulary(rarities, rarest, {}, 5)
     for kind in (kernel.Comparison, kernel.Lexicon, kernel.Vocabulary):
         with pytest.raises(TypeError):
             kind.__new__(kind)

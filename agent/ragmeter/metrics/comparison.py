@@ -102,27 +102,22 @@ class Comparison:
         )
 
 
-# The flags of stems and words in the kernel, `native/lexicon.hpp`.
-_STEM_FLAGS = {
-    2: grounding_features.COUNTS,
-    4: grounding_features.TIMES,
-    8: grounding_features.META_WORDS,
-    16: grounding_features.SAY_WORDS,
-    32: grounding_features.TEXT_WORDS,
-    64: NEGATION_STEMS,
-}
-_FORM_FLAGS = {1: grounding_features.HEDGES, 2: NEGATIONS, 4: RECORD_DENIALS}
-
-
 @cache
 def _read_vocabulary() -> kernel.Vocabulary:
     return kernel.Vocabulary(
         idf,
         idf.rarest,
-        _STEM_FLAGS,
-        _FORM_FLAGS,
         grounding_features.NUMERALS,
         grounding_features.PREFIX,
+        counts=grounding_features.COUNTS,
+        times=grounding_features.TIMES,
+        meta=grounding_features.META_WORDS,
+        say=grounding_features.SAY_WORDS,
+        text=grounding_features.TEXT_WORDS,
+        negations=NEGATION_STEMS,
+        hedges=grounding_features.HEDGES,
+        negating=NEGATIONS,
+        denying=RECORD_DENIALS,
     )
 
 

@@ -12,10 +12,18 @@ class Vocabulary:
         self,
         rarities: Mapping[str, float],
         rarest: float,
-        stem_flags: Mapping[int, Collection[str]],
-        form_flags: Mapping[int, Collection[str]],
         numerals: Mapping[str, str],
         prefix: int,
+        *,
+        counts: Collection[str] = (),
+        times: Collection[str] = (),
+        meta: Collection[str] = (),
+        say: Collection[str] = (),
+        text: Collection[str] = (),
+        negations: Collection[str] = (),
+        hedges: Collection[str] = (),
+        negating: Collection[str] = (),
+        denying: Collection[str] = (),
     ) -> None: ...
 
 class Lexicon:
@@ -85,6 +93,9 @@ def find_numbers(text: str) -> list[tuple[int, int, str]]: ...
 def strip_format(text: str) -> str: ...
 def strip_markers(text: str) -> str: ...
 def skip_bullet(text: str, start: int, end: int) -> int: ...
+
+MAX_SENTENCES: int
+
 def find_sentence_spans(text: str) -> list[tuple[int, int]]: ...
 def read_answer(
     text: str,

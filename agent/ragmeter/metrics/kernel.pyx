@@ -95,6 +95,7 @@ cdef extern from "native/answer.hpp" namespace "ragmeter" nogil:
         vector[Sentence] sentences
         vector[Number] numbers
         vector[Letters] names
+    const size_t MOST_SENTENCES
     cdef cppclass AnswerReader:
         AnswerReader(const English&, const Numbers&) except +
         void strip_format(Letters&) except +
@@ -120,7 +121,7 @@ cdef extern from "native/lexicon.hpp" namespace "ragmeter" nogil:
     cdef enum:  # flags of stems; `lexicon.hpp` says what they mean
         DIGIT_FIRST, COUNT, TIME, META, SAY, TEXT, NEGATION, DIGIT, DECIMAL
     cdef enum:  # flags of forms
-        HEDGE, NEGATES
+        HEDGE, NEGATES, DENIES
     cdef enum:
         SCOPE
     truth is_unspaced(Py_UCS4)
@@ -458,6 +459,9 @@ def skip_bullet(str text not None, Py_ssize_t start, Py_ssize_t end):
     return answers.skip_bullet(_text(text), start, end)
 
 
+MAX_SENTENCES = MOST_SENTENCES  # of one text
+
+
 def find_sentence_spans(str text not None):
     """Return sentences and list items as [start, end) without surrounding space, empty ones not."""
     cdef Letters letters = _letters(text)
@@ -596,7 +600,7 @@ cdef string _bytes(str text):
 
 
 cdef bint _has_odd_case(str text):
-    """Whether a text has a letter whose lower case depends on others, or is two characters."""
+    """Return whether a text has a letter whose lower case depends on others, or is two characters."""
     return not text.isascii() and ("\u0130" in text or "\u03a3" in text)
 
 
@@ -642,30 +646,53 @@ cdef vector[Span] _read_spans(list spans, Py_ssize_t size) except *:
 
 
 cdef class Vocabulary:
-    """What is known of words and stems before any text is read.
+    """Holds what is known of words and stems before any text is read.
 
     Args:
         rarities: The background rarity by stem.
         rarest: That of a stem which is not listed.
-        stem_flags: Stems, by the flag that all of them have.
-        form_flags: Words, by the flag that all of them have.
         numerals: Pairs of stems that name the same number, in both directions.
         prefix: Letters that related stems share.
+        counts, times, meta, say, text, negations: Stems of a kind; `StemFlag` says what it means.
+        hedges, negating, denying: Words of a kind, likewise by `FormFlag`.
     """
 
     cdef NativeVocabulary data
 
-    def __cinit__(self, rarities, double rarest, stem_flags, form_flags, numerals, size_t prefix):
+    def __cinit__(
+        self,
+        rarities,
+        double rarest,
+        numerals,
+        size_t prefix,
+        *,
+        counts=(),
+        times=(),
+        meta=(),
+        say=(),
+        text=(),
+        negations=(),
+        hedges=(),
+        negating=(),
+        denying=(),
+    ):
         if rarest <= 0 or min(rarities.values(), default=1.0) <= 0:
             raise ValueError("a rarity has to be above 0")
         self.data.english = &english
         self.data.rarest, self.data.prefix = rarest, prefix
         for stem, rarity in rarities.items():
             self.data.set_rarity(_bytes(stem), rarity)
-        for flag, stems in stem_flags.items():
+        for flag, stems in (
+            (COUNT, counts),
+            (TIME, times),
+            (META, meta),
+            (SAY, say),
+            (TEXT, text),
+            (NEGATION, negations),
+        ):
             for stem in stems:
                 self.data.set_stem_flags(_bytes(stem), flag)
-        for flag, words in form_flags.items():
+        for flag, words in ((HEDGE, hedges), (NEGATES, negating), (DENIES, denying)):
             for word in words:
                 self.data.set_form_flags(_bytes(word), flag)
         for one, other in numerals.items():

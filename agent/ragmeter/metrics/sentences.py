@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from ragmeter.metrics import kernel
 
-MAX_SENTENCES = 300  # of one text; the kernel stops there
-
+MAX_SENTENCES = kernel.MAX_SENTENCES
 find_sentence_spans = kernel.find_sentence_spans

@@ -28,6 +28,8 @@ inline Letters stripped(const Letters& text, Py_ssize_t start, Py_ssize_t end) {
     return text.substr(start, end - start);
 }
 
+constexpr size_t MOST_SENTENCES = 300;  // of one text
+
 class AnswerReader {
   public:
     AnswerReader(const English& english, const Numbers& numbers)
@@ -346,7 +348,6 @@ class AnswerReader {
         }
     }
 
-    static constexpr size_t MOST_SENTENCES = 300;  // of one text
     static constexpr size_t MOST_NUMBERS = 300;  // of an answer: some are searched for in all passages
 
     const English& english_;
