@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     TopicAuthorizationFailedError,
@@ -20,6 +22,10 @@ def missing_right(error: BaseException) -> str:
     for kind, needed in _NEEDED:
         if isinstance(error, kind):
             (names,) = error.args or ("",)
-            named = names if isinstance(names, str) else ", ".join(sorted(names))
-            return f"the user needs {needed} {named} (docs/kafka.md, Rights)"
+            return name_right(needed, [names] if isinstance(names, str) else names)
     return ""
+
+
+def name_right(needed: str, names: Iterable[str]) -> str:
+    """Return that the user needs a right, such as "Read of the group", on what has these names."""
+    return f"the user needs {needed} {', '.join(sorted(names))} (docs/kafka.md, Rights)"

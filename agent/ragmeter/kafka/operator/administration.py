@@ -19,6 +19,7 @@ from ragmeter.kafka.operator.clients import (
     partitions_of,
     records_between,
 )
+from ragmeter.kafka.rights import name_right
 from ragmeter.kafka.topics import (
     ActualTopic,
     TopicDifference,
@@ -92,11 +93,8 @@ def _describe_topics(client: KafkaAdminClient, topics: list[TopicSpec]) -> dict[
         return {}
     resources = [ConfigResource("topic", name) for name in described]
     configs = client.describe_configs(resources, config_filter="all")["topic"]
-    if hidden := sorted(name for name, found in configs.items() if not found):
-        listed = ", ".join(hidden)
-        raise KafkaCommandError(
-            f"the user needs DescribeConfigs of the topic {listed} (docs/kafka.md, Rights)"
-        )
+    if hidden := [name for name, found in configs.items() if not found]:
+        raise KafkaCommandError(name_right("DescribeConfigs of the topic", hidden))
     return {
         name: ActualTopic(
             len(topic["partitions"]),
