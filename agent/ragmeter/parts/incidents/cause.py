@@ -131,9 +131,7 @@ def find_change(reader: NumberReader, service: str, onset: Onset, now: float) ->
             if at is None:
                 continue
             start = max(onset.at, at)  # the share of before would be that of nothing
-            share = reader.requests(service, segment, start, now) / max(
-                1, reader.requests(service, "", start, now)
-            )
+            share = reader.share(service, segment, start, now)
             value = segment.partition("=")[2]
             old = max(
                 (one for one in segments if one != segment), key=shares.__getitem__, default=""

@@ -565,9 +565,7 @@ class IncidentBook:
         facts.daily = day * DAY / max(600.0, onset.lower - begin) if day else 0.0
         facts.hourly = reader.requests(service, "", now - _HOUR, now)
         if incident.signals[0].segment:  # a rule watches that segment
-            since = reader.requests(service, "", onset.at, now)
-            own = reader.requests(service, incident.segment, onset.at, now)
-            facts.segment_share = own / since if since else 0.0
+            facts.segment_share = reader.share(service, incident.segment, onset.at, now)
         elif row.number is not None:
             whole = change is not None and change.share > 0.9
             found = find_segment(
@@ -703,8 +701,8 @@ class IncidentBook:
         shift = max(0.0, shift_of(incident.better, level, usual)) * share
         if incident.unit == "share":
             return shift
-        # Of an index the detector knows by how much it is lower for an answer that is bad. That is
-        # so on the average: answers that are worse than bad ones usually are would count twice.
+        # The detector knows by how much an index is lower for an answer that is bad. That is so on
+        # the average: answers that are worse than bad ones usually are would count twice.
         told = [one.harm for one in incident.signals if one.harm is not None]
         if told:
             return min(share, max(told))

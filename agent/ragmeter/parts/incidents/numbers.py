@@ -336,6 +336,11 @@ class NumberReader:
         """Return how many requests there were in [start, end)."""
         return self._windows.requests_within(service, segment, start, end)
 
+    def share(self, service: str, segment: str, start: float, end: float) -> float:
+        """Return the share of the requests in [start, end) that a segment has; 0 without any."""
+        requests = self.requests(service, "", start, end)
+        return self.requests(service, segment, start, end) / max(1, requests)
+
     def latencies(
         self, service: str, segment: str, stage: str, start: float, end: float
     ) -> LogHistogram | None:
