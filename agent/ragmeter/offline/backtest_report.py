@@ -27,7 +27,7 @@ from ragmeter.parts.views import Incident
 from ragmeter.windows.windows import Windows
 
 VERSION = 1
-TABLE_ROWS = 500  # alerts; --format json has them all
+TABLE_ROWS = 500  # alerts or incidents; --format json has them all
 REPORT_EVERY = 256  # lines between two updates of the progress bar
 
 
@@ -164,8 +164,9 @@ def _incident(incident: Incident) -> dict[str, Any]:
 
 
 def _incident_table(incidents: Sequence[Incident]) -> Table:
+    title = f"incidents that people would have been told of: {len(incidents)}"
     out = terminal.build_table(
-        f"incidents that people would have been told of: {len(incidents)}",
+        title + _cut_note(incidents),
         ("since (UTC)", {"no_wrap": True}),
         ("until (UTC)", {"no_wrap": True}),
         ("incident", {"overflow": "fold"}),
@@ -182,12 +183,16 @@ def _incident_table(incidents: Sequence[Incident]) -> Table:
     return out
 
 
+def _cut_note(rows: Sequence[Alert] | Sequence[Incident]) -> str:
+    """Return what the title of a table says of rows that it does not show."""
+    return f" (the first {TABLE_ROWS} are shown)" if len(rows) > TABLE_ROWS else ""
+
+
 def _backtest_table(backtest: Backtest) -> Table:
     alerts = backtest.alerts()
     fired = sum(alert.fired_at is not None for alert in alerts)
     title = f"alerts that would have fired: {fired}"
-    if len(alerts) > TABLE_ROWS:
-        title += f" (the first {TABLE_ROWS} are shown)"
+    title += _cut_note(alerts)
     if fired < len(alerts):
         title += f"; pending at the end: {len(alerts) - fired}"
     out = terminal.build_table(
