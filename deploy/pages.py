@@ -39,7 +39,7 @@ QUESTION_NAME = re.compile(
     r"_(?P<rest>(?:(?:lower|upper|usual|goal)_)?ratio|change_(?:lower_|upper_)?points)"
 )
 
-# Of prometheus_client, which every process in Python exports alike.
+# prometheus_client exports these, alike from every process in Python.
 OF_THE_CLIENT = ("process_", "python_")
 
 RUNBOOK_INDEX = "runbook_index.md of the status page"

@@ -11,7 +11,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter_exporters.families import all_families
 from ragmeter_exporters.prometheus import PrometheusExporter, RefusalsCollector, process_registry
 
-from deploy.pages import mark
+from deploy.pages import OF_THE_CLIENT, mark
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
 from tests.real import require
 from tests.waiting import PATIENCE
@@ -31,7 +31,7 @@ def exported() -> set[str]:
     lines = [line for text in expositions(everything()) for line in text.splitlines()]
     names = {line.split()[2] for line in lines if line.startswith("# TYPE ")}
     # those of Prometheus' own client have one sentence below the tables
-    return {name for name in names if not name.startswith(("process_", "python_"))}
+    return {name for name in names if not name.startswith(OF_THE_CLIENT)}
 
 
 def rows(section: str) -> list[tuple[str, str]]:
