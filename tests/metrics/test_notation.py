@@ -248,22 +248,45 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
     (
         "The warranty lasts 24 months and covers repairs up to 1,450 euros.",
         "The warranty covers repairs up to {}.",
-        ["1450 euros", "€1450", "1.450 €", "1 450,00 €", "1450欧元", "1,45 Tsd. Euro",
-         "١٤٥٠ euros"],
+        [
+            "1450 euros",
+            "€1450",
+            "1.450 €",
+            "1 450,00 €",
+            "1450欧元",
+            "1,45 Tsd. Euro",
+            "١٤٥٠ euros",
+        ],
         ["1,540 euros", "€1.540,00", "2450欧元", "1,45 Mio. Euro"],
     ),
     (
         "The company's revenue in 2023 was $5.2 million, and it employs 1,200 people in Berlin.",
         "The company's revenue in 2023 was {}, and it employs 1,200 people in Berlin.",
-        ["$520万", "US$520万", "520万美元", "5.2百万 dollars", "520만 달러", "5,2 Millionen Dollar",
-         "5,2 millones de dólares", "$5.2MM", "52 lakh dollars", "$5.2M"],
+        [
+            "$520万",
+            "US$520万",
+            "520万美元",
+            "5.2百万 dollars",
+            "520만 달러",
+            "5,2 Millionen Dollar",
+            "5,2 millones de dólares",
+            "$5.2MM",
+            "52 lakh dollars",
+            "$5.2M",
+        ],
         ["$620万", "$52万", "6.2百万 dollars", "$5.2 billion", "6.2 Mio. USD"],
     ),
     (
         "The warranty starts on 5 March 2024 and covers repairs.",
         "The warranty starts on {}.",
-        ["5 Mar '24", "20240305", "Tuesday, March 5, 2024", "2024-03-05T00:00:00Z",
-         "the fifth of March 2024", "5/3/2024"],
+        [
+            "5 Mar '24",
+            "20240305",
+            "Tuesday, March 5, 2024",
+            "2024-03-05T00:00:00Z",
+            "the fifth of March 2024",
+            "5/3/2024",
+        ],
         ["6 March 2024", "5 March 2023", "2024-03-06T00:00:00Z", "the sixth of March 2024"],
     ),
     (
@@ -284,7 +307,7 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
         ["financial year 2023", "2023 fiscal year", "fiscal '23"],
         ["financial year 2024", "FY22/23"],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("passage", "answer", "same", "wrong"), FORMS)

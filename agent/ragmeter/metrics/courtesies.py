@@ -1,9 +1,9 @@
-"""What an answer says out of courtesy or caution: it claims nothing that passages could support.
+"""Find what an answer says out of courtesy or caution, which claims nothing about its subject.
 
-Greetings and thanks before the answer proper; offers, wishes, signatures and disclaimers behind it.
-Only what stands at one of both ends counts, and only whole sentences: "Hi Anna, thanks for asking!"
-and "AI-generated content may be incorrect.", but not "AI may be incorrect in one of ten answers,
-so that …".
+Greetings and thanks come before the answer proper; offers, wishes, signatures and disclaimers
+behind it. Only what stands at one of both ends counts, and only whole sentences: "Hi Anna, thanks
+for asking!" and "AI-generated content may be incorrect.", but not "AI may be incorrect in one of
+ten answers, so that …".
 """
 
 from __future__ import annotations

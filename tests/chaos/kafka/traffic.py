@@ -68,7 +68,7 @@ LABELS_WITHIN = 300  # traces
 
 
 class Sending(NamedTuple):
-    """What the producer sends: `number` of the trace, -1 for poison and labels."""
+    """A message that the producer sends: `number` of the trace, -1 for poison and labels."""
 
     topic: str
     number: int

@@ -57,7 +57,7 @@ class Oracle:
 
 @dataclass
 class Log:
-    """What the broker has taken: good trace ids and labels with how often each, poison by place."""
+    """The broker has taken these: good ids and labels with how often each, poison by place."""
 
     good: Counter[str] = field(default_factory=Counter)
     labels: Counter[bytes] = field(default_factory=Counter)

@@ -77,7 +77,7 @@ def test_nothing_is_done_before_it_is_acknowledged() -> None:
 
 
 def test_a_batch_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is sent says that all before it is acknowledged."""
+    """A record says, when it is sent, that all before it is acknowledged."""
     handle = MessageProcessor.handle
     group = Group()
 
