@@ -35,7 +35,11 @@ def failing(**changes: Any) -> Incident:
         "title": "support: retrieval finds nothing relevant",
         "summary": f"Relevant passages 88 % -> 18 %, since 02:35 UTC. All requests. {HOSTILE}",
         "change": Change(9_300.0, "index_version", HOSTILE),
-        "detail": (f"Asked most: {HOSTILE}", "It ends when 80 % are found for 15 min."),
+        "detail": (
+            f"Changed: index_version new value {HOSTILE} at 02:35 UTC, 98 % of requests.",
+            f"Asked most: {HOSTILE}",
+            "It ends when 80 % are found for 15 min.",
+        ),
         "advice": "Roll the index back.",
         "worst": ("t-1", HOSTILE, "t-2", "t-4"),
         "runbook": f"{PAGE}/runbooks/retrieval.md",
