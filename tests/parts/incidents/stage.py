@@ -126,6 +126,11 @@ class Stage:
         alert = make(**fields)
         self.alerts[alert.rule] = alert
 
+    def fire_drift(self, since: float, earliest: float, latest: float, **changes: Any) -> None:
+        """An alert of drift fires now, with the interval of its onset."""
+        drift = {"kind": "mean", "since_earliest": earliest, "since_latest": latest}
+        self.fire(rule="RagDrift", since=since, statistic="drift", drift=drift, **changes)
+
     def resolve(self, rule: str = "AnsweredLow", reason: str = "") -> None:
         self.alerts[rule].resolve(reason, self.now)
 

@@ -290,15 +290,14 @@ def test_no_more_answers_are_hurt_than_the_segment_has() -> None:
     minutes(CALM, 0.0)
     begun = stage.now
     minutes(8, 0.04)
-    stage.fire(
-        rule="RagDrift",
+    stage.fire_drift(
+        begun - 240,
+        begun - 600,
+        begun + 60,
         metric="grounding",
         value=0.39,
         baseline=0.62,
         harm=0.58,
-        since=begun - 240,
-        statistic="drift",
-        drift={"kind": "mean", "since_earliest": begun - 600, "since_latest": begun + 60},
     )
     minutes(2, 0.04)
     (_, told) = stage.messages[0]
@@ -327,15 +326,14 @@ def test_a_tenant_whose_answers_cost_more_is_named_in_the_title() -> None:
     minutes(CALM, 0.001)
     begun = stage.now
     minutes(10, 0.004)
-    stage.fire(
-        rule="RagDrift",
+    stage.fire_drift(
+        begun,
+        begun - 120,
+        begun + 120,
         severity="warning",
         metric="cost_usd",
         value=0.0019,
         baseline=0.001,
-        since=begun,
-        statistic="drift",
-        drift={"kind": "mean", "since_earliest": begun - 120, "since_latest": begun + 120},
     )
     minutes(10, 0.004)
     (_, told) = stage.messages[0]
