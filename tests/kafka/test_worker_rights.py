@@ -2,96 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-import shlex
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
-from kafka import KafkaAdminClient
-from kafka.admin import (
-    ACL,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
-    ResourcePattern,
-    ResourceType,
-)
 from ragmeter.cli.kafka import kafka_app
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Worker, workers
 from tests.kafka.otlp_bodies import as_proto, rag_run
 from tests.kafka.place import Place, page
+from tests.kafka.rights import documented_rights, grant, limited
 from tests.kafka.test_worker_labels import label
-from tests.kafka_security import LIMITED, PASSWORD
-from tests.kafka_server import KafkaServer
-from tests.sources import ROOT
 from tests.traces import trace_line
 from tests.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
-
-COMMAND = re.compile(r"^\$ kafka-acls\.sh ((?:.*\\\n)*.*)$", re.MULTILINE)
-KINDS = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "transactional_id": ResourceType.TRANSACTIONAL_ID,
-}
-
-
-class Right(NamedTuple):
-    kind: str
-    prefix: str
-    operation: str
-
-
-def documented_rights() -> Iterator[Right]:
-    """What the commands of docs/kafka.md grant."""
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("--bootstrap-server", required=True)
-    parser.add_argument("--add", action="store_true", required=True)
-    parser.add_argument("--allow-principal", required=True)
-    parser.add_argument("--resource-pattern-type", required=True, choices=["prefixed"])
-    for name in ("--operation", "--topic", "--group", "--transactional-id"):
-        parser.add_argument(name, action="append", default=[])
-    text = (ROOT / "docs/kafka.md").read_text("utf-8")
-    for command in COMMAND.findall(text):
-        given = parser.parse_args(shlex.split(command.replace("\\\n", "")))
-        for kind in KINDS:
-            for prefix in getattr(given, kind):
-                yield from (Right(kind, prefix, operation) for operation in given.operation)
-
-
-def grant(place: Place, rights: Sequence[Right]) -> None:
-    """To LIMITED, with the names of a place in place of the default ones."""
-    names = {"rag.": place.settings.kafka.topics.prefix, "ragmeter": place.settings.kafka.group}
-    names["ragmeter-"] = f"{place.settings.kafka.group}-"
-    acls = [
-        ACL(
-            f"User:{LIMITED}",
-            "*",
-            ACLOperation[one.operation.upper()],
-            ACLPermissionType.ALLOW,
-            ResourcePattern(KINDS[one.kind], names[one.prefix], ACLResourcePatternType.PREFIXED),
-        )
-        for one in rights
-    ]
-    admin = KafkaAdminClient(bootstrap_servers=place.server.bootstrap)
-    admin.create_acls(acls)
-    admin.close()
-
-
-def limited(broker: KafkaServer) -> dict[str, Any]:
-    security = {
-        "protocol": "SASL_PLAINTEXT",
-        "mechanism": "PLAIN",
-        "username": LIMITED,
-        "password": PASSWORD,
-    }
-    return {"bootstrap_servers": [broker.sasl], "security": security}
 
 
 def worker_of(place: Place) -> Worker:

@@ -10,6 +10,8 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
 )
 
+LACKING = "the user lacks a right that the command needs (docs/kafka.md, Rights)"
+
 _NEEDED = (
     (TopicAuthorizationFailedError, "Read and Write of the topic"),
     (GroupAuthorizationFailedError, "Read of the group"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ragmeter.config.kafka import KafkaSecurity
 from ragmeter.config.settings import Settings
 from ragmeter.parts.collection import PartKinds, document_topics
 
@@ -164,16 +165,19 @@ def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) ->
     ]
 
 
+def describe_missing_topics(names: Iterable[str], security: KafkaSecurity) -> str:
+    """Return what to do about topics that are missing, or that the user may not see."""
+    right = ", or let the user Describe it" if security.sasl or security.cert_file else ""
+    return f"there is no topic {', '.join(names)}; make it with `ragmeter kafka init`{right}"
+
+
 def find_topic_problem(settings: Settings, parts: PartKinds, actual: Mapping[str, int]) -> str:
     """Return why a worker cannot start, given the partitions of the cluster's topics, or ""."""
     unread = set(settings.kafka.topics.written_by_others) - set(consumed_topics(settings, parts))
     needed = [topic for topic in required_topics(settings, parts) if topic.name not in unread]
     missing = [topic.name for topic in needed if topic.name not in actual]
     if missing:
-        names = ", ".join(missing)
-        security = settings.kafka.security
-        right = ", or let the user Describe it" if security.sasl or security.cert_file else ""
-        return f"there is no topic {names}; make it with `ragmeter kafka init`{right}"
+        return describe_missing_topics(missing, settings.kafka.security)
     # of traces, documents and dead letters any number will do: no state depends on it
     wrong = [
         f"{topic.name} has {actual[topic.name]} partitions"

@@ -58,7 +58,7 @@ def read(settings: Settings, topic: str) -> list[tuple[bytes, bytes]]:
     """All that the topic holds now."""
     found: list[tuple[bytes, bytes]] = []
     with consumer(settings.kafka) as client:
-        parts = partitions_of(client, [topic])
+        parts = partitions_of(client, settings.kafka, [topic])
         client.assign(parts)
         ends = client.end_offsets(parts)
 
@@ -175,7 +175,7 @@ def test_without_topics_the_way_out_is_named(broker: KafkaServer, tmp_path: Path
     for call in (["kafka", "lag", "-c"], ["replay", str(file), *TO_KAFKA]):
         done = CliRunner().invoke(app, [*call, str(config)])
         assert done.exit_code == 1
-        assert "`ragmeter kafka init` makes it" in done.output, done.output
+        assert "make it with `ragmeter kafka init`" in done.output, done.output
 
 
 def test_what_the_retention_took_is_lost_and_not_lag() -> None:

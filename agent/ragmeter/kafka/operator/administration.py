@@ -141,11 +141,11 @@ def rebuild(settings: Settings, parts: PartKinds) -> int:
     Raises:
         KafkaCommandError: A worker is running, or a topic is missing.
     """
-    from kafka.errors import GroupIdNotFoundError
+    from kafka.errors import GroupIdNotFoundError, NoError
 
     kafka = settings.kafka
     with consumer(kafka) as reader:
-        scores = partitions_of(reader, [kafka.topics.scores])
+        scores = partitions_of(reader, kafka, [kafka.topics.scores])
         first = reader.beginning_offsets(scores)
         end = reader.end_offsets(scores)
     with admin(kafka) as client:
@@ -159,7 +159,9 @@ def rebuild(settings: Settings, parts: PartKinds) -> int:
         while state in client.list_topics() and time.monotonic() < give_up_at:
             time.sleep(RETRY_SECONDS)
         with contextlib.suppress(GroupIdNotFoundError):  # nothing was ever committed
-            client.delete_group_offsets(kafka.group, scores)
+            outcomes = client.delete_group_offsets(kafka.group, scores)
+            if refused := {kind for kind in outcomes.values() if kind is not NoError}:
+                raise refused.pop()(f"the offsets of {kafka.topics.scores} could not be deleted")
     provision(settings, parts)
     return sum(end[part] - first[part] for part in scores)
 
@@ -223,7 +225,7 @@ def read_lag(settings: Settings, parts: PartKinds) -> list[PartitionLag]:
         },
     )
     with consumer(kafka) as reader:
-        partitions = partitions_of(reader, consumed_topics(settings, parts))
+        partitions = partitions_of(reader, kafka, consumed_topics(settings, parts))
         # after the committed offsets: a record that comes in between must not make a lag negative
         first = reader.beginning_offsets(partitions)
         end = reader.end_offsets(partitions)

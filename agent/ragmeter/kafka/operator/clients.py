@@ -25,6 +25,8 @@ from ragmeter.ingest.replay import (
 )
 from ragmeter.kafka.broker_probe import probe_brokers
 from ragmeter.kafka.connection import REACH_SECONDS, client_options
+from ragmeter.kafka.rights import LACKING
+from ragmeter.kafka.topics import describe_missing_topics
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -71,7 +73,11 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
         yield
     except KafkaError as error:
         text = str(error).splitlines()[0] if str(error) else ""
-        raise KafkaFailed(f"Kafka: {text[:500] or type(error).__name__}") from None
+        text = text[:500] or type(error).__name__
+        # a producer and a wait for new topics wrap it in errors of other kinds
+        if "AuthorizationFailed" in repr(error):
+            text = f"{LACKING}: {text}"
+        raise KafkaFailed(f"Kafka: {text}") from None
 
 
 def admin(kafka: KafkaSettings) -> AbstractContextManager[KafkaAdminClient]:
@@ -149,7 +155,7 @@ def _open(kind: Callable[..., Any], options: dict[str, Any], **closing: Any) -> 
             client.close(**closing)
 
 
-def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
+def partitions_of(client: Any, kafka: KafkaSettings, topics: Iterable[str]) -> list[Any]:
     """Return the partitions of topics, in order; raise `KafkaCommandError` without a topic."""
     from kafka import TopicPartition
 
@@ -157,7 +163,7 @@ def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
     for topic in topics:
         numbers = client.partitions_for_topic(topic)
         if not numbers:
-            raise KafkaCommandError(f"there is no topic {topic}; `ragmeter kafka init` makes it")
+            raise KafkaCommandError(describe_missing_topics([topic], kafka.security))
         partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
     return partitions
 
@@ -228,7 +234,7 @@ def send_traces(
     pace = Pace(rate, time.monotonic, time.sleep, SLACK_SECONDS)
     # a producer would wait for the topic to appear, and a broker might even create it
     with consumer(settings.kafka) as reader:
-        partitions_of(reader, [topic])
+        partitions_of(reader, settings.kafka, [topic])
     with producer(settings.kafka, limit) as client:
         items = read_traffic(
             source, limit, done, reporter, pace=pace, moving=moving or TraceShift()

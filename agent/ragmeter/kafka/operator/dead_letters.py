@@ -95,7 +95,7 @@ class RedriveResult:
 
 def dead_letter_partition(reader: Any, kafka: KafkaSettings) -> Any:
     """Return the only partition of the topic; raise `KafkaCommandError` for more or none."""
-    partitions = partitions_of(reader, [kafka.topics.dead])
+    partitions = partitions_of(reader, kafka, [kafka.topics.dead])
     if len(partitions) > 1:
         raise KafkaCommandError(
             f"{kafka.topics.dead} has {len(partitions)} partitions; one is needed"
