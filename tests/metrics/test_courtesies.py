@@ -33,6 +33,8 @@ BEFORE = [
     "Welcome back, Anna! ",
     "### Summary\n",
     "**Answer:** ",
+    "Here is a summary in 30 words:\n\n",
+    "Sure! Here's the answer within 100 words:\n\n",
 ]
 BEHIND = [
     " I hope this helps!",

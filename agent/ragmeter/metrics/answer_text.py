@@ -72,7 +72,7 @@ class AnswerText:
     `numbers` are pairs (canonical form, as written), `names` the stems of capitalised words that do
     not begin a sentence. `bare` is the plain text without markup, of which `spans` are the
     sentences; `place` tells where it stands in the answer as it came. `replaced` counts the values
-    that no passage has where passages have another beside the same words.
+    of sentences that no passage has where passages have another beside the same words.
     """
 
     claims: list[AnswerSentence] = field(default_factory=list)
@@ -145,10 +145,13 @@ def parse_answer(text: str, passages: Sequence[str] = (), query: str = "") -> An
     plain = plain_text(text[:MAX_ANSWER])
     adopted = adopt_notation(plain.text, passages, query)
     source = [step for step in (plain, adopted.plain) if step.edits]
-    out = AnswerText(replaced=adopted.replaced, _source=source)
+    out = AnswerText(_source=source)
     out.bare, sentences, out.numbers, out.names = _read(adopted.plain.text)
     cutter = WordCutter(out.bare)
     for start, end, words, claim in sentences:
         out.claims.append(AnswerSentence(_place(source, start, end), claim, cutter, (words, end)))
         out.spans.append((words, end))
+    if adopted.replaced:  # "a summary in 100 words:" before the answer proper replaces nothing
+        said = [adopted.plain.span(start, end) for start, end in out.spans]
+        out.replaced = sum(any(start <= at < end for start, end in said) for at in adopted.replaced)
     return out

@@ -74,7 +74,7 @@ cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
     cdef cppclass Notation:
         Notation(const English&) except +
         void find(const Text&, vector[Quantity]&) except +
-        int adopt(const Text&, const vector[Text]&, const Text&, vector[Change]&) except +
+        vector[Py_ssize_t] adopt(const Text&, const vector[Text]&, const Text&, vector[Change]&) except +
 
 
 cdef extern from "native/numbers.hpp" namespace "ragmeter" nogil:
@@ -393,12 +393,12 @@ def adopt_notation(str text not None, passages, str query not None):
     """Find what to replace in a text so that it writes its values as passages or query do.
 
     Returns:
-        The changes as (start, end, text), and how many values stand in place of another one.
+        The changes as (start, end, text), and where values stand in place of another one.
     """
     cdef vector[Text] pages
     cdef vector[Change] changes
     cdef Text data = _text(text), asked = _text(query)
-    cdef int replaced
+    cdef vector[Py_ssize_t] replaced
     cdef size_t at
     for passage in passages:
         pages.push_back(_text(<str?>passage))
@@ -407,8 +407,7 @@ def adopt_notation(str text not None, passages, str query not None):
     out = []
     for at in range(changes.size()):
         out.append((changes[at].start, changes[at].end, _string(changes[at].text)))
-    return out, replaced
-
+    return out, list(replaced)
 
 
 def find_numbers(str text not None):

@@ -9,7 +9,7 @@ written, as most do, are not looked into. The patterns are in the kernel, `nativ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ragmeter.metrics import kernel
 from ragmeter.metrics.plain_text import PlainText
@@ -19,12 +19,12 @@ from ragmeter.metrics.plain_text import PlainText
 class Adopted:
     """A text in the notation of its passages.
 
-    `replaced` counts the values that no passage has where passages have another value of the same
-    kind beside the same words.
+    `replaced` are the places, in the text as it was, of the values that no passage has where
+    passages have another value of the same kind beside the same words.
     """
 
     plain: PlainText
-    replaced: int = 0
+    replaced: list[int] = field(default_factory=list)
 
 
 def adopt_notation(text: str, passages: Sequence[str], query: str = "") -> Adopted:

@@ -397,12 +397,12 @@ class Notation {
     struct Change { Py_ssize_t start, end; Letters text; };
 
     // What to replace in a text so that it has the quantities as passages, or else the query, write
-    // the same values. Returned is the number of values that no passage has where passages have
+    // the same values. Returned is where values stand that no passage has while passages have
     // another value of the same kind beside the same words.
-    int adopt(const Text& text, const std::vector<Text>& passages, const Text& query,
-              std::vector<Change>& changes) const {
-        if (passages.empty() || !may_have(text)) return 0;
-        int replaced = 0;
+    std::vector<Py_ssize_t> adopt(const Text& text, const std::vector<Text>& passages,
+                                  const Text& query, std::vector<Change>& changes) const {
+        std::vector<Py_ssize_t> replaced;
+        if (passages.empty() || !may_have(text)) return replaced;
         std::vector<Quantity> items;
         find(text, items);
         std::unordered_set<Letters> said;
@@ -424,7 +424,7 @@ class Notation {
             if (is_said) continue;
             std::vector<Letters> beside = words_beside(text, item.start, item.end);
             if (!stands_replaced(item, beside, said, known)) continue;
-            replaced++;
+            replaced.push_back(item.start);
             if (item.is_time())  // as one word: no part of it is found by chance
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"min"});
         }
@@ -596,7 +596,7 @@ class Notation {
                     auto figure = one.figures.find(whole);
                     if (figure != one.figures.end()) as = figure->second;
                 }
-                if (as != raw) changes.push_back({item.start, item.end, as});
+                if (lower(as) != lower(raw)) changes.push_back({item.start, item.end, as});
                 return;
             }
         }
