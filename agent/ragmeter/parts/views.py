@@ -150,6 +150,17 @@ class RequestHistory:
         """
         return {}
 
+    def dependence(self, service: str, metric: str | None, window: str) -> float:
+        """Return how many requests are worth one independent one, at least 1.
+
+        Args:
+            service: The service.
+            metric: Of what is read of them. Of a metric that no question is about, the most of all
+                shares; None: of the p95 of latency.
+            window: The stretch of time up to now, as in `1h`.
+        """
+        return 1.0
+
 
 class ComparedWith(StrEnum):
     """Compare a segment with its own past and the move of the rest, or with the rest as it is."""

@@ -62,6 +62,7 @@ def estimate_interval(
     assisted: bool = False,
     *,
     process: bool = False,
+    dependence: float = 1.0,
 ) -> Interval:
     """Estimate the mean of a series over all traffic.
 
@@ -74,6 +75,8 @@ def estimate_interval(
         assisted: Cut the traffic by the cheap score.
         process: Infer about the process behind the traffic even where a draw of ours chose what was
             scored. Comparisons need it: two finite populations always differ.
+        dependence: How many traces are worth one independent one, where the estimate is about the
+            process.
     """
     if sums.strata:
         parts = [(StratumKey.parse(name), part) for name, part in sums.parts().items()]
@@ -83,13 +86,14 @@ def estimate_interval(
         cells = _sample_cells(
             parts=parts, low=low, high=high, assisted=assisted or is_sampled(sums), finite=finite
         )
+        if dependence > 1 and not finite:
+            cells = [cell._replace(effective=cell.effective / dependence) for cell in cells]
         return mean_interval(cells, low, high, _sizes_known_from(parts, finite))
     n = sums.n
     y = sums.y
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
-    return mean_interval(
-        [Cell(size=n, n=n, effective=n, mean=y / (n << VALUE_BITS), variance=spread)], low, high
-    )
+    cell = Cell(size=n, n=n, effective=n / dependence, mean=y / (n << VALUE_BITS), variance=spread)
+    return mean_interval([cell], low, high)
 
 
 def is_sampled(sums: ScoreSums) -> bool:

@@ -194,14 +194,20 @@ class LogHistogram:
         """
         return self._find_values([q], self._cumulative())[0] if self.n else None
 
-    def limits(self, quantiles: Sequence[float]) -> list[QuantileLimits]:
+    @property
+    def effective(self) -> float:
+        """Kish's effective number of samples, (sum w)**2 / sum w**2."""
+        return float(sum(self.counts) ** 2 / self.w2) if self.w2 else 0.0
+
+    def limits(self, quantiles: Sequence[float], dependence: float = 1.0) -> list[QuantileLimits]:
         """Estimate quantiles with 95 % limits from at least one sample.
 
-        Limits are at binomial ranks on Kish's effective number of samples (sum w)**2 / sum w**2,
-        widened by the 1 % of the cells.
+        Limits are at binomial ranks (Woodruff, JASA 1952) on Kish's effective number of samples
+        over their dependence, widened by the 1 % of the cells.
 
         Args:
             quantiles: Levels between 0 and 1.
+            dependence: How many samples are worth one independent one.
 
         Returns:
             Those of `quantiles` that have a sample beyond them, in the same order.
@@ -209,6 +215,7 @@ class LogHistogram:
         cumulative = self._cumulative()
         n = cumulative[-1] ** 2 / self.w2
         supported = [q for q in quantiles if n * (1 - q) >= 1 - 1e-9]
+        n /= dependence
         levels = []
         for q in supported:
             half = Z_95 * math.sqrt(q * (1 - q) / n)

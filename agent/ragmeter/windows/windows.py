@@ -180,17 +180,44 @@ class Windows:
         enough = found is not None and found.effective_samples > self.min_samples - _ROUNDING
         return found if enough else None
 
-    def _estimate(self, cell: ScoreSums, metric: str, scorer: str) -> Estimate | None:
+    def _estimate(
+        self, cell: ScoreSums, metric: str, scorer: str, dependence: float = 1.0
+    ) -> Estimate | None:
         """Estimate a series from its sums; None without a scored trace."""
         samples = cell.scored
         if not samples:
             return None
         bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
         missing = cell.unscored_share() or 0.0
-        interval = estimate_interval(cell, *bounds, is_assisted(scorer))
+        interval = estimate_interval(cell, *bounds, is_assisted(scorer), dependence=dependence)
         if missing:
             interval = widen_for_missing(interval, missing, *bounds)
         return Estimate(*interval, samples, cell.states(), missing)
+
+    def estimate_dependent(
+        self,
+        service: str,
+        segment: str,
+        metric: str,
+        scorer: str,
+        window: str,
+        *,
+        dependence: float,
+    ) -> Estimate | None:
+        """Estimate a series in a window, of traces that are alike; None without any.
+
+        Args:
+            service: The service.
+            segment: The segment.
+            metric: The metric.
+            scorer: The scorer.
+            window: The window.
+            dependence: How many traces are worth one independent one. An estimate about all traffic
+                of the window does not depend on it.
+        """
+        total = self._state.total(service, segment, window)
+        cell = None if total is None else self._resolver.sum_cells([total], metric, scorer)
+        return None if cell is None else self._estimate(cell, metric, scorer, dependence)
 
     def unscored(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -221,12 +248,24 @@ class Windows:
         total = self._state.total(service, "", window)
         return sorted(total.failures or ()) if total else []
 
-    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
-        """Return those of the 50th, 95th and 99th percentile that have a sample beyond them."""
+    def quantiles(
+        self, service: str, segment: str, stage: str, window: str, *, dependence: float = 1.0
+    ) -> list[Quantile]:
+        """Return those of the 50th, 95th and 99th percentile that have a sample beyond them.
+
+        Args:
+            service: The service.
+            segment: The segment.
+            stage: The stage.
+            window: The window.
+            dependence: How many traces are worth one independent one.
+        """
         total = self._state.total(service, segment, window)
         hist = total.sketches.get(stage) if total else None
         if total is None or hist is None or hist.n < self.min_samples:
             return []
+        if dependence > 1:
+            return [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES, dependence)]
         cached: list[Quantile] | None = total.cache.get(stage)
         if cached is None:
             cached = [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES)]

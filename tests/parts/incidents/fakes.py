@@ -67,7 +67,9 @@ class FakeWindows(Windows):
     ) -> real.Estimate | None:
         return self.estimates.get((service, segment, metric, scorer))
 
-    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[real.Quantile]:
+    def quantiles(
+        self, service: str, segment: str, stage: str, window: str, *, dependence: float = 1.0
+    ) -> list[real.Quantile]:
         return self.latency.get((service, segment, stage), [])
 
     def count_traces(self, service: str, segment: str, window: str) -> int:

@@ -356,7 +356,7 @@ class DriftPart(Part[DriftState], BaselineKeeper):
                 kept &= (hours.starts + HOUR <= begun) | (hours.starts >= over)
             own = design.get(spec.name, 1.0)
             if spec.name in ("fast", "cost"):
-                own = largest  # their clusters are not known: those of the shares are
+                own = largest  # of a change of theirs it is not known: take the most of the shares
             starts = hours.starts[kept]
             sums = hours.sums[kept, hours.names.index(spec.name)]
             odd = count_odd_hours(spec, sums, own) if len(sums) <= 24 else 0

@@ -6,7 +6,7 @@ few samples, or its interval bound is unknown. None is never a 0 and never an "a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,9 +20,23 @@ from ragmeter.windows.failures import FailedShare
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
+Dependence = Callable[[str, str | None, str], float]
+"""Tells how many requests of a service are worth one independent one, for a metric (None: the p95
+of latency) over a window, see `ragmeter.parts.views.RequestHistory.dependence`."""
+
+
+def take_as_independent(service: str, metric: str | None, window: str) -> float:
+    """Take the requests of a service as independent of each other."""
+    return 1.0
+
 
 def read_condition(
-    rule: AlertRule, windows: Windows, service: str, segment: str
+    rule: AlertRule,
+    windows: Windows,
+    service: str,
+    segment: str,
+    *,
+    dependence: Dependence = take_as_independent,
 ) -> ConditionValue | None:
     """Read the value of a rule on a metric, a latency or absence.
 
@@ -38,22 +52,69 @@ def read_condition(
     if not uncounted and (not seen or seen < rule.min_samples):
         return None
     if rule.latency is not None:
-        for quantile in windows.quantiles(service, segment, rule.latency.stage, rule.window):
+        quantiles = windows.quantiles(
+            service=service,
+            segment=segment,
+            stage=rule.latency.stage,
+            window=rule.window,
+            dependence=dependence(service, None, rule.window),
+        )
+        for quantile in quantiles:
             if quantile.quantile == rule.latency.quantile:
                 return _compared_value(rule, quantile, float(quantile.samples))
         return None
     if rule.metric is None:
         raise RuntimeError("a rule watches exactly one thing")
-    estimate = windows.estimate(service, segment, rule.metric, rule.scorer, rule.window)
+    estimate = _estimate(
+        rule,
+        windows,
+        service=service,
+        segment=segment,
+        window=rule.window,
+        dependence=dependence,
+    )
     if estimate is None:
         return None
     value = _compared_value(rule, estimate, estimate.effective_samples)
     if value is None or rule.relative_to is None:
         return value
-    usual = windows.estimate(service, segment, rule.metric, rule.scorer, rule.relative_to)
+    usual = _estimate(
+        rule,
+        windows,
+        service=service,
+        segment=segment,
+        window=rule.relative_to,
+        dependence=dependence,
+    )
     # the end that gives the service the benefit of the doubt here, too
     end = None if usual is None else usual.lower if rule.statistic == "upper" else usual.upper
     return None if end is None else replace(value, threshold=rule.threshold * end)
+
+
+def _estimate(
+    rule: AlertRule,
+    windows: Windows,
+    *,
+    service: str,
+    segment: str,
+    window: str,
+    dependence: Dependence,
+) -> Estimate | None:
+    metric = rule.metric or ""
+    found = windows.estimate(
+        service=service, segment=segment, metric=metric, scorer=rule.scorer, window=window
+    )
+    effect = 1.0 if found is None else dependence(service, metric, window)
+    if effect <= 1:
+        return found
+    return windows.estimate_dependent(
+        service=service,
+        segment=segment,
+        metric=metric,
+        scorer=rule.scorer,
+        window=window,
+        dependence=effect,
+    )
 
 
 def read_failed_share(

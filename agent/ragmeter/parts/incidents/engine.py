@@ -25,10 +25,12 @@ from ragmeter.alerts.explanation import Explain, explain_nothing
 from ragmeter.alerts.rule_sets import runbook_link
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.parts.incidents.conditions import (
+    Dependence,
     DueRules,
     RuleTargets,
     read_condition,
     read_failed_share,
+    take_as_independent,
 )
 from ragmeter.parts.incidents.evidence import EvidenceReader
 from ragmeter.windows.windows import Windows
@@ -91,6 +93,7 @@ class AlertEngine:
         max_alerts: How many alerts are held at once.
         runbooks: Base URL of the runbooks, for alerts whose rule has no link of its own.
         explain: Explains by segments what an alert is about.
+        dependence: Tells how alike the requests of a service are.
 
     Attributes:
         overflow: How many true conditions found no room in the last evaluation.
@@ -103,11 +106,13 @@ class AlertEngine:
         max_alerts: int = MAX_ALERTS,
         runbooks: str = "",
         explain: Explain = explain_nothing,
+        dependence: Dependence = take_as_independent,
     ) -> None:
         # Critical ones first: if there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.overflow = 0
         self._explain = explain
+        self._dependence = dependence
         self._runbooks = runbooks
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
@@ -216,7 +221,7 @@ class AlertEngine:
             return read_failed_share(
                 rule=rule, windows=windows, service=service, metric=metric, scorer=scorer
             )
-        return read_condition(rule, windows, service, subject)
+        return read_condition(rule, windows, service, subject, dependence=self._dependence)
 
     # Steps of the state machine; each returns the alerts that fired or resolved.
 

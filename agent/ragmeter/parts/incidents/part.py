@@ -11,7 +11,7 @@ from ragmeter.parts.contract import Event, Part, PartContext, ScoredBatch
 from ragmeter.parts.incidents.engine import AlertEngine, RuleState
 from ragmeter.parts.incidents.lifecycle import IncidentBook, IncidentRow
 from ragmeter.parts.incidents.passage_sets import PassageSetCounts, PassageSets
-from ragmeter.parts.views import Announcer, Explainer, Incident, OpenIncidents
+from ragmeter.parts.views import Announcer, Explainer, Incident, OpenIncidents, RequestHistory
 from ragmeter.windows.windows import Windows
 
 IncidentsState = RuleState | IncidentRow | PassageSetCounts
@@ -45,6 +45,7 @@ class IncidentsPart(Part[IncidentsState], Announcer, OpenIncidents):
             context.rules,
             runbooks=context.settings.alerts.runbook_base,
             explain=lambda windows, series: context.find(Explainer).explain_worse(windows, series),
+            dependence=lambda *asked: context.find(RequestHistory).dependence(*asked),
         )
         return cls(engine, context.windows)
 

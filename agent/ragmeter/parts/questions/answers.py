@@ -19,6 +19,7 @@ from ragmeter.parts.questions.goals import WatchedGoal, misses
 from ragmeter.parts.questions.levels import (
     MANY_LABELS,
     TimeStretch,
+    dependence_of,
     request_level,
     sampled_level,
 )
@@ -183,6 +184,12 @@ class AskedService:
         samples = list(self.samples.between(self.name, buckets.start, buckets.end))
         return TimeStretch(window, samples, self.traffic.sums(buckets))
 
+    def p95(self, buckets: BucketRange, window: str = "") -> Level | None:
+        """Return the p95 of the total time in some buckets, None without enough requests."""
+        tenants = buckets.end - buckets.start <= WINDOWS["6h"]
+        dependence = dependence_of(self.traffic.sums(buckets), "fast", tenants=tenants)
+        return latency_level(self.latency.histogram(buckets), window, dependence=dependence)
+
 
 class Moment:
     """What is known of a service at event time `now`; everything is read once, for all questions.
@@ -275,7 +282,9 @@ def _answer(question: QuestionSpec, moment: Moment, settings: QuestionsSettings)
     goal = settings.goal(question.name)
     if question.name == "fast":
         levels = latency_levels(moment)
-        level = next(iter(levels.values()), None)
+        # the shortest window whose interval has both ends
+        both_ends = (one for one in levels.values() if one.upper is not None)
+        level = next(both_ends, next(iter(levels.values()), None))
     else:
         level, levels = _levels(question, moment)
     movement, worse, usual = _movement(question, moment, level)
@@ -417,10 +426,9 @@ def _choose_source(question: QuestionSpec, moment: Moment) -> Source | None:
 
 def latency_levels(moment: Moment) -> dict[str, Level]:
     """Return the p95 by window, where it is known."""
-    latency = moment.service.latency
+    service = moment.service
     found = {
-        window: latency_level(latency.histogram(last_buckets(WINDOWS[window], moment.now)), window)
-        for window in SHOWN
+        window: service.p95(last_buckets(WINDOWS[window], moment.now), window) for window in SHOWN
     }
     return {window: level for window, level in found.items() if level is not None}
 
@@ -434,10 +442,15 @@ def _movement(
     by_request = level is not None and level.source in BY_REQUEST
     if question.name == "fast":
         if moment.usual is not None:
-            latency = moment.service.latency
-            before = latency_level(latency.histogram(moment.usual))
-            now = latency_level(latency.histogram(last_buckets(HOUR, moment.now)))
-            movement = latency_movement(question, now, before)
+            service = moment.service
+            movement = latency_movement(
+                question,
+                service.latency,
+                service.traffic,
+                recent=last_buckets(HOUR, moment.now),
+                usual=moment.usual,
+            )
+            before = service.p95(moment.usual)
             usual = None if before is None else before.value
     elif question.name != "complete" and moment.usual_sums is not None:
         movement = share_movement(question, moment.recent, moment.usual_sums)
@@ -544,7 +557,7 @@ def _level_of(
     question: QuestionSpec, source: Source, service: AskedService, buckets: BucketRange
 ) -> Level | None:
     if question.name == "fast":
-        return latency_level(service.latency.histogram(buckets))
+        return service.p95(buckets)
     stretch = service.stretch(buckets, "1h")
     return None if stretch is None else _level_in(question, source, stretch)
 

@@ -4,9 +4,9 @@ Requests of one session, user or tenant are alike, so that 230 of them may tell 
 independent ones. Clusters are put at random, by a hash of their name, into a fixed number of slots,
 and what the slots scatter is the error of the mean (random groups: Wolter, Introduction to Variance
 Estimation, 2007, chapter 2). The sums of a slot are additive over buckets of time and over agents,
-and no session is ever open. A bucket with both keys of six metrics has 32 x 2 x 6 x 2 numbers,
-6 kB; exact sums by session cover no better and need every open session (the figures are in
-docs/decisions/dependence.md).
+and no session is ever open. A bucket with both keys of seven values has 32 x 2 x 7 x 2 numbers,
+7 kB, and with the times of the requests 11 kB more; exact sums by session cover no better and need
+every open session (the figures are in docs/decisions/dependence.md).
 
 A request has two keys. Its *cluster* is its session, else its user, else its tenant, else its
 query. Its *tenant* is its tenant, else its user, else its session, else its query.
@@ -49,7 +49,13 @@ def find_slot(key: str) -> int:
 
 
 def design_effect(
-    counts: Floats, sums: Floats, *, samples: float, mean: float, variance: float
+    counts: Floats,
+    sums: Floats,
+    *,
+    samples: float,
+    mean: float,
+    variance: float,
+    bounded: bool = True,
 ) -> float:
     """Return how many times as many requests are needed as of independent ones, at least 1.
 
@@ -59,10 +65,11 @@ def design_effect(
 
     Args:
         counts: Weight of the requests of each slot.
-        sums: Weighted values of each slot, 0..1 each.
+        sums: Weighted values of each slot.
         samples: Kish's effective number of requests.
         mean: Weighted mean of the values.
         variance: Of a value.
+        bounded: Whether values lie in 0..1.
 
     Returns:
         The effect; 1 where a single slot has requests, which tells nothing.
@@ -74,8 +81,8 @@ def design_effect(
         (sums - mean * counts) / counts.sum(),
         groups=groups,
         samples=samples,
-        mean=mean,
         variance=variance,
+        far=_far_values(mean, bounded),
     )
 
 
@@ -86,6 +93,7 @@ def design_effect_of_change(
     samples: float,
     mean: float,
     variance: float,
+    bounded: bool = True,
 ) -> float:
     """Return the design effect of the change of a mean between two stretches of time, at least 1.
 
@@ -94,11 +102,12 @@ def design_effect_of_change(
     dependent.
 
     Args:
-        before: Weight of the requests and weighted values of each slot, 0..1 each.
+        before: Weight of the requests and weighted values of each slot.
         after: The same later.
         samples: Of which independent requests would tell the change as well: 1 / (1/n + 1/m).
         mean: Mean over both.
         variance: Of a value.
+        bounded: Whether values lie in 0..1.
     """
     groups = int(np.count_nonzero(before[0] + after[0]))
     if groups < 2:
@@ -107,9 +116,13 @@ def design_effect_of_change(
         _scatter(*after) - _scatter(*before),
         groups=groups,
         samples=samples,
-        mean=mean,
         variance=variance,
+        far=_far_values(mean, bounded),
     )
+
+
+def _far_values(mean: float, bounded: bool) -> float:
+    return _FAR_VALUES * max(mean, 1 - mean) ** 2 if bounded else 0.0
 
 
 def _scatter(counts: Floats, sums: Floats) -> Floats:
@@ -118,10 +131,12 @@ def _scatter(counts: Floats, sums: Floats) -> Floats:
     return (sums - float(sums.sum()) / total * counts) / total
 
 
-def _effect(scatter: Floats, *, groups: int, samples: float, mean: float, variance: float) -> float:
+def _effect(scatter: Floats, *, groups: int, samples: float, variance: float, far: float) -> float:
     robust = float(scatter @ scatter) * groups / (groups - 1)
-    far = _FAR_VALUES * max(mean, 1 - mean) ** 2 / samples
-    ratio = (robust * samples + far) / (variance + far)
+    independent = variance + far / samples
+    if not independent:
+        return 1.0
+    ratio = (robust * samples + far / samples) / independent
     return max(1.0, ratio * (t975(groups - 1) / Z_95) ** 2)
 
 
@@ -132,6 +147,7 @@ def effective_samples(
     samples: float,
     mean: float,
     variance: float,
+    bounded: bool = True,
 ) -> float:
     """Return how many independent requests the mean is worth.
 
@@ -141,11 +157,12 @@ def effective_samples(
         samples: Kish's effective number of requests.
         mean: Weighted mean of the values.
         variance: Of a value.
+        bounded: Whether values lie in 0..1.
     """
     keys = [clusters]
     if tenants is not None and np.count_nonzero(tenants[0]) >= LEAST_TENANTS:
         keys.append(tenants)
     return samples / max(
-        design_effect(counts, sums, samples=samples, mean=mean, variance=variance)
+        design_effect(counts, sums, samples=samples, mean=mean, variance=variance, bounded=bounded)
         for counts, sums in keys
     )

@@ -29,7 +29,7 @@ from ragmeter.parts.questions.estimator import (
     regression_estimate,
 )
 from ragmeter.parts.questions.samples import Valuation, ValuedTrace
-from ragmeter.parts.questions.traffic import EDGES, INDEXED, RequestSums
+from ragmeter.parts.questions.traffic import EDGES, INDEXED, SLOW, Numbers, RequestSums
 from ragmeter.parts.views import Level, Source
 from ragmeter.windows.estimators import (
     Z_95,
@@ -93,9 +93,11 @@ def request_level(
     if question.unit == "share":
         lower, upper = wilson_interval(moments.mean, worth)
     else:
-        half = t975(worth - 1) * math.sqrt(moments.variance / worth)
-        lower = max(0.0, moments.mean - half)
-        upper = moments.mean + half
+        # on the logarithm: of costs, few that are dear make the mean, and it errs upwards
+        error = math.sqrt(moments.variance / worth) / moments.mean if moments.mean else 0.0
+        factor = math.exp(min(t975(worth - 1) * error, 700.0))
+        lower = moments.mean / factor
+        upper = moments.mean * factor
     return Level(
         value=moments.mean,
         lower=lower,
@@ -108,12 +110,18 @@ def request_level(
 
 
 def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
-    """Return how many independent requests as many are worth."""
+    """Return how many independent requests as many are worth, for what the question asks of them.
+
+    Of `fast` it is those of which the p95 is known as well: by the share that takes longer
+    (Woodruff, JASA 1952).
+    """
     moments = sums.of(question)
     if moments is None:
         return 0.0
+    if question == "fast":
+        return _worth_of_p95(sums, moments.kish, tenants=tenants)
     clusters = sums.clusters(question)
-    if question == "cost" or clusters is None:
+    if clusters is None:
         return moments.kish
     return effective_samples(
         clusters,
@@ -121,11 +129,33 @@ def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
         samples=moments.kish,
         mean=moments.mean,
         variance=moments.variance,
+        bounded=question != "cost",
     )
 
 
+def _worth_of_p95(sums: RequestSums, samples: float, *, tenants: bool) -> float:
+    slowness = sums.slowness()
+    slots = None if slowness is None else sums.slow_slots(slowness)
+    if slowness is None or slots is None:
+        return samples
+    return effective_samples(
+        slots[0],
+        slots[1] if tenants else None,
+        samples=samples,
+        mean=SLOW,
+        variance=sums.slow_variance(slowness),
+    )
+
+
+def dependence_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
+    """Return how many requests are worth one independent one, at least 1."""
+    moments = sums.of(question)
+    worth = worth_of(sums, question, tenants=tenants)
+    return max(1.0, moments.kish / worth) if moments and worth else 1.0
+
+
 def change_effect(before: RequestSums, after: RequestSums, question: str) -> float | None:
-    """Return the design effect of the change of a share between stretches of time.
+    """Return the design effect of the change of a mean between stretches of time.
 
     Returns:
         None where too few clusters are known: all that one tenant asks may fail at once. With
@@ -134,14 +164,16 @@ def change_effect(before: RequestSums, after: RequestSums, question: str) -> flo
     both = RequestSums()
     both.add(before)
     both.add(after)
-    moments, clusters = both.of(question), both.clusters(question)
+    moments = both.of(question)
+    slowness = both.slowness() if question == "fast" else None
+    clusters = _clusters(both, question, slowness)
     if moments is None or clusters is None or np.count_nonzero(clusters[0]) < LEAST_TENANTS:
         return None
     parts = [
         (part_moments, part_clusters)
         for part in (before, after)
         if (part_moments := part.of(question)) is not None
-        and (part_clusters := part.clusters(question)) is not None
+        and (part_clusters := _clusters(part, question, slowness)) is not None
         and part_clusters[0].any()  # hours of more than a day ago have forgotten theirs
     ]
     if len(parts) < 2:
@@ -151,9 +183,19 @@ def change_effect(before: RequestSums, after: RequestSums, question: str) -> flo
         first_slots,
         second_slots,
         samples=1 / (1 / first.kish + 1 / second.kish),
-        mean=moments.mean,
-        variance=moments.variance,
+        mean=moments.mean if slowness is None else SLOW,
+        variance=moments.variance if slowness is None else both.slow_variance(slowness),
+        bounded=question != "cost",
     )
+
+
+def _clusters(
+    sums: RequestSums, question: str, slowness: Numbers | None
+) -> tuple[Numbers, Numbers] | None:
+    if slowness is None:
+        return sums.clusters(question)
+    slots = sums.slow_slots(slowness)
+    return None if slots is None else slots[0]
 
 
 def sampled_level(question: QuestionSpec, source: Source, stretch: TimeStretch) -> Level | None:

@@ -7,8 +7,16 @@ import math
 import numpy as np
 
 from ragmeter.parts.questions.catalogue import QuestionSpec
-from ragmeter.parts.questions.levels import change_effect, worth_of
-from ragmeter.parts.questions.traffic import COARSE, DAY, HOUR, BucketRange, RequestSums
+from ragmeter.parts.questions.levels import LEAST_WORTH, change_effect, dependence_of, worth_of
+from ragmeter.parts.questions.traffic import (
+    COARSE,
+    DAY,
+    HOUR,
+    SLOW,
+    BucketRange,
+    RequestBuckets,
+    RequestSums,
+)
 from ragmeter.parts.views import Level, Movement
 from ragmeter.windows.estimators import Z_95
 from ragmeter.windows.log_histogram import LogHistogram
@@ -91,7 +99,8 @@ def _effect_among_the_same(usual: RequestSums, recent: RequestSums, question: st
     Returns:
         None where tenants are known, whose part in the traffic may change, or too few questions.
     """
-    clusters, tenants = recent.clusters(question), recent.tenants(question)
+    counted = "works" if question == "fast" else question
+    clusters, tenants = recent.clusters(counted), recent.tenants(counted)
     if clusters is None or tenants is None or not np.array_equal(clusters[0], tenants[0]):
         return None
     if np.count_nonzero(clusters[0]) < LEAST_SLOTS:
@@ -108,16 +117,18 @@ def _judge(
 
 
 class TotalTimes:
-    """The total time of the requests of a service, from the windows.
+    """The total time of the requests of a service, or of a segment of it, from the windows.
 
     Args:
         windows: The windows of all services.
         service: The service.
+        segment: The segment.
     """
 
-    def __init__(self, windows: Windows, service: str) -> None:
+    def __init__(self, windows: Windows, service: str, segment: str = "") -> None:
         self._windows = windows
         self._service = service
+        self._segment = segment
 
     def histogram(self, buckets: BucketRange) -> LogHistogram | None:
         """Return the histogram of some buckets, None without a request."""
@@ -125,34 +136,75 @@ class TotalTimes:
         width = buckets.width
         for number in buckets.numbers:
             part = self._windows.bucket_latency(
-                self._service, "", "total", width, float(number * width)
+                self._service, self._segment, "total", width, float(number * width)
             )
             if part is not None:
                 total.merge(part)
         return total if total.n else None
 
 
-def latency_level(histogram: LogHistogram | None, window: str = "") -> Level | None:
-    """Return the 95th percentile with its 95 % limits, None without enough requests."""
-    if histogram is None:
+def latency_level(
+    histogram: LogHistogram | None, window: str = "", *, dependence: float
+) -> Level | None:
+    """Return the 95th percentile with its 95 % limits, None without enough requests.
+
+    Args:
+        histogram: The times.
+        window: The name of the stretch of time.
+        dependence: How many requests are worth one independent one.
+    """
+    if histogram is None or histogram.effective < LEAST_WORTH * dependence:
         return None
-    for _, value, lower, upper in histogram.limits((0.95,)):
+    for _, value, lower, upper in histogram.limits((1 - SLOW,), dependence):
         return Level(
             value=value,
             lower=lower,
             upper=upper,
             window=window,
             samples=histogram.n,
-            worth=float(histogram.n),
+            worth=histogram.effective / dependence,
             source="requests",
         )
     return None
 
 
 def latency_movement(
+    question: QuestionSpec,
+    times: TotalTimes,
+    traffic: RequestBuckets,
+    *,
+    recent: BucketRange,
+    usual: BucketRange,
+) -> tuple[Movement, bool] | None:
+    """Return the movement of the p95 in seconds, and whether it counts as moved for the worse.
+
+    Returns:
+        None where either stretch has too few requests.
+    """
+    sums, sums_before = traffic.sums(recent), traffic.sums(usual)
+    histogram, histogram_before = times.histogram(recent), times.histogram(usual)
+    dependence = dependence_of(sums, question.name, tenants=True)
+    dependence_before = dependence_of(sums_before, question.name, tenants=False)
+    found = _latency_change(
+        question,
+        latency_level(histogram, dependence=dependence),
+        latency_level(histogram_before, dependence=dependence_before),
+    )
+    if found is not None:
+        return found
+    effect = _effect_among_the_same(sums_before, sums, question.name)
+    if effect is None:
+        return None
+    return _latency_change(
+        question,
+        latency_level(histogram, dependence=effect),
+        latency_level(histogram_before, dependence=effect),
+    )
+
+
+def _latency_change(
     question: QuestionSpec, now: Level | None, before: Level | None
 ) -> tuple[Movement, bool] | None:
-    """Return the movement of the p95 in seconds, and whether it counts as moved for the worse."""
     if now is None or before is None or now.upper is None or before.upper is None:
         return None
     error = math.hypot(now.upper - now.lower, before.upper - before.lower) / (2 * Z_95)

@@ -14,6 +14,7 @@ import numpy as np
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
+from ragmeter.core.durations import parse_window
 from ragmeter.core.feedback import PEOPLE
 from ragmeter.core.score import ESTIMATE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
@@ -39,7 +40,7 @@ from ragmeter.parts.questions.goals import (
     follow_goal,
     withdraw,
 )
-from ragmeter.parts.questions.levels import change_effect
+from ragmeter.parts.questions.levels import change_effect, dependence_of
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.samples import (
     SampleName,
@@ -51,13 +52,16 @@ from ragmeter.parts.questions.samples import (
 from ragmeter.parts.questions.segments import WINDOW, segment_levels
 from ragmeter.parts.questions.settings import QuestionsSettings
 from ragmeter.parts.questions.traffic import (
+    HOUR,
     PLACE,
+    SHARES,
     TRACKED,
     BucketRange,
     RequestBuckets,
     RequestValues,
     TrafficKey,
     TrafficRow,
+    last_buckets,
 )
 from ragmeter.parts.views import (
     Answer,
@@ -95,6 +99,11 @@ _SHOWN_VALUES = 2
 _BY_SEGMENT = ("works", "answered", "grounded", "retrieved")
 
 _BUILTIN = {one.question: one for one in READERS.values() if one.source == "builtin"}
+
+# Seconds of the least stretch of time that tells how alike requests are: a bucket that has just
+# begun and the five before it. Shorter windows have fewer requests of a session, so that they are
+# no more alike.
+_LEAST_STRETCH = 1800
 
 _LEAST_TIME = 1e-3  # seconds; below it a time is as good as none
 
@@ -499,8 +508,20 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         if traffic is None:
             return {}
         before, after = traffic.halves(BucketRange(first, last, width))
-        effects = {name: change_effect(before, after, name) for name in TRACKED}
+        effects = {name: change_effect(before, after, name) for name in SHARES}
         return {name: effect for name, effect in effects.items() if effect is not None}
+
+    def dependence(self, service: str, metric: str | None, window: str) -> float:
+        """Return how many requests are worth one independent one, at least 1."""
+        traffic = self._traffic.get((service, ""))
+        if traffic is None:
+            return 1.0
+        seconds = max(_LEAST_STRETCH, parse_window(window))
+        by_name: dict[str, float] = self._keep(
+            service, ("dependence", seconds), lambda: _dependence(traffic, seconds, self._time)
+        )
+        own = by_name.get("fast" if metric is None else QUESTION_OF.get(metric, ""))
+        return max(by_name.values()) if own is None else own
 
     def samples(self) -> Iterable[GaugeSample]:
         """Return the gauges of every service."""
@@ -559,6 +580,12 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
             else:
                 raise ValueError(f"a row of the questions makes no sense: {name[:100]}")
         self._samples.restore(samples, complete)
+
+
+def _dependence(traffic: RequestBuckets, seconds: int, now: float) -> dict[str, float]:
+    sums = traffic.sums(last_buckets(seconds, now))
+    names = (*SHARES, "fast", "cost")
+    return {name: dependence_of(sums, name, tenants=seconds <= 6 * HOUR) for name in names}
 
 
 def _traffic_row(service: str, segment: str, bucket: TrafficKey) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ragmeter.parts.questions.answers import BY_REQUEST, AskedService
 from ragmeter.parts.questions.catalogue import BY_NAME, QuestionSpec
-from ragmeter.parts.questions.levels import TimeStretch, request_level, sampled_level, worth_of
-from ragmeter.parts.questions.movements import SURE
+from ragmeter.parts.questions.levels import TimeStretch, dependence_of, request_level, sampled_level
+from ragmeter.parts.questions.movements import SURE, TotalTimes, latency_level
 from ragmeter.parts.questions.traffic import DAY, RequestBuckets, last_buckets
 from ragmeter.parts.views import Answer, Level, SegmentAnswer
 from ragmeter.windows.windows import Windows
@@ -28,14 +28,21 @@ def segment_levels(
     whole = service.stretch(day, WINDOW)
     if whole is None:
         return
-    dependence = {answer.question: _dependence(whole, answer.question) for answer in answers}
+    dependence = {
+        answer.question: dependence_of(whole.sums, answer.question, tenants=False)
+        for answer in answers
+    }
     for segment, traffic in sorted(segments.items()):
         samples = [sample for sample in whole.samples if segment in sample.segments]
         part = TimeStretch(WINDOW, samples, traffic.sums(day))
         for answer in answers:
             question = BY_NAME[answer.question]
             if question.name == "fast":
-                level = _latency(windows, service.name, segment)
+                level = latency_level(
+                    TotalTimes(windows, service.name, segment).histogram(day),
+                    WINDOW,
+                    dependence=dependence["fast"],
+                )
                 if level is not None:
                     moved = _slower(level, answer)
                     yield SegmentAnswer(segment, question.name, level, moved)
@@ -52,13 +59,6 @@ def segment_levels(
                 yield SegmentAnswer(segment, question.name, level, moved)
 
 
-def _dependence(whole: TimeStretch, question: str) -> float:
-    """Return how many requests of a service are worth one independent one."""
-    moments = whole.sums.of(question)
-    worth = worth_of(whole.sums, question, tenants=False)
-    return max(1.0, moments.kish / worth) if moments and worth else 1.0
-
-
 def _differs(
     question: QuestionSpec, part: TimeStretch, whole: TimeStretch, dependence: float
 ) -> bool:
@@ -72,22 +72,6 @@ def _differs(
     worse = rest - own.mean if question.better == "higher" else own.mean - rest
     least = question.least / 100 if question.unit == "share" else question.least * rest
     return worse >= least and worse > SURE * error
-
-
-def _latency(windows: Windows, service: str, segment: str) -> Level | None:
-    window = WINDOW if WINDOW in windows.names else windows.names[-1]
-    for quantile in windows.quantiles(service, segment, "total", window):
-        if quantile.quantile == 0.95 and quantile.lower is not None:
-            return Level(
-                value=quantile.value,
-                lower=quantile.lower,
-                upper=quantile.upper,
-                window=window,
-                samples=quantile.samples,
-                worth=float(quantile.samples),
-                source="requests",
-            )
-    return None
 
 
 def _slower(level: Level, answer: Answer) -> bool:

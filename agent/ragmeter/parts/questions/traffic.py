@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -37,15 +38,30 @@ INDEXED = ("grounded", "retrieved", "cited")
 BINS = 10  # of a cheap score from 0 to 1
 EDGES = tuple(at / BINS for at in range(1, BINS))
 
-_SHARES = TRACKED.index("cost")  # those before it, which have clusters
+SHARES = TRACKED[: TRACKED.index("cost")]
+"""Those of `TRACKED` that lie in 0..1."""
+
+SLOW = 0.05
+"""The part of the requests that takes longer than `fast` says."""
+
+_CLUSTERED = TRACKED.index("fast")  # those before it have weighted values by slot
+
+# Seconds that part the times of requests by slot: steps of the square root of 2. Of latencies whose
+# logarithms have a standard deviation of .3, the slowest twentieth shares its step with as many.
+_TIME_EDGES = tuple(0.1 * 2 ** (at / 2) for at in range(21))
+_LOG_EDGES = tuple(map(math.log, _TIME_EDGES))
+_STEPS = len(_TIME_EDGES) + 1
+
 _FIRST_INDEXED = TRACKED.index(INDEXED[0])
 
 # Shapes, see `RequestSums`.
 _MOMENTS = (len(TRACKED), 5)
 _BINS = (len(INDEXED), BINS, 2)
-_SLOTS = (2, SLOTS, _SHARES, 2)
+_SLOTS = (2, SLOTS, _CLUSTERED, 2)
+_TIMES = (2, SLOTS, _STEPS)
 
 Numbers = NDArray[np.float64]
+_Slots = tuple[Numbers, Numbers]
 
 
 class BucketRange(NamedTuple):
@@ -118,6 +134,7 @@ class TrafficRow:
     moments: list[float]
     bins: list[float] = field(default_factory=list)
     slots: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     strata: dict[str, float] = field(default_factory=dict)
 
 
@@ -127,18 +144,20 @@ class RequestSums:
     Attributes:
         moments: Shape (questions, 5): count, weight, weighted values and squares, squared weights.
         bins: Shape (indexed questions, `BINS`, 2): weight and weighted cheap scores.
-        slots: Shape (2, `SLOTS`, shares, 2): weight and weighted values by slot of the cluster, and
+        slots: Shape (2, `SLOTS`, values, 2): weight and weighted values by slot of the cluster, and
             by slot of the tenant.
+        times: Shape (2, `SLOTS`, steps): weight of the requests by slot and total time.
         strata: Weight of the requests by stratum of a sampled tier.
     """
 
-    __slots__ = ("_bins", "_moments", "_slots", "strata")
+    __slots__ = ("_bins", "_moments", "_slots", "_times", "strata")
 
     def __init__(self) -> None:
         # arrays of the standard library: one number of them is changed far faster than of numpy's
         self._moments = _zeros(_MOMENTS)
         self._bins: array[float] | None = None
         self._slots: array[float] | None = None
+        self._times: array[float] | None = None
         self.strata: dict[str, float] = {}
 
     @property
@@ -164,6 +183,12 @@ class RequestSums:
     def forget_slots(self) -> None:
         """Drop the sums by slot."""
         self._slots = None
+        self._times = None
+
+    @property
+    def times(self) -> Numbers | None:
+        """A view of the times by slot."""
+        return None if self._times is None else np.frombuffer(self._times).reshape(_TIMES)
 
     def add_request(self, request: RequestValues, *, whole: bool) -> None:
         """Add a request; with clusters and a histogram to the sums of the `whole` service."""
@@ -183,21 +208,29 @@ class RequestSums:
             self._bins = self._bins or _zeros(_BINS)
             self._slots = self._slots or _zeros(_SLOTS)
         bins, slots = self._bins, self._slots
-        cluster = 2 * _SHARES * request.cluster
-        tenant = 2 * _SHARES * (SLOTS + request.tenant)
+        cluster = 2 * _CLUSTERED * request.cluster
+        tenant = 2 * _CLUSTERED * (SLOTS + request.tenant)
         for place, value in request.values.items():
-            if place >= _SHARES:
+            if place >= _CLUSTERED:
+                self._add_time(request, value)
                 continue
             weighted = weight * value
             for at in (cluster + 2 * place, tenant + 2 * place):
                 slots[at] += weight
                 slots[at + 1] += weighted
-            if place >= _FIRST_INDEXED:
+            if _FIRST_INDEXED <= place < _FIRST_INDEXED + len(INDEXED):
                 at = 2 * (BINS * (place - _FIRST_INDEXED) + min(BINS - 1, int(value * BINS)))
                 bins[at] += weight
                 bins[at + 1] += weighted
         for name in request.strata:
             self.strata[name] = self.strata.get(name, 0.0) + weight
+
+    def _add_time(self, request: RequestValues, log_seconds: float) -> None:
+        if self._times is None:
+            self._times = _zeros(_TIMES)
+        step = bisect_left(_LOG_EDGES, log_seconds)
+        self._times[_STEPS * request.cluster + step] += request.weight
+        self._times[_STEPS * (SLOTS + request.tenant) + step] += request.weight
 
     def add(self, other: RequestSums) -> None:
         """Add other sums."""
@@ -208,6 +241,9 @@ class RequestSums:
         if other._slots is not None:
             self._slots = self._slots or _zeros(_SLOTS)
             np.frombuffer(self._slots)[:] += np.frombuffer(other._slots)
+        if other._times is not None:
+            self._times = self._times or _zeros(_TIMES)
+            np.frombuffer(self._times)[:] += np.frombuffer(other._times)
         for name, weight in other.strata.items():
             self.strata[name] = self.strata.get(name, 0.0) + weight
 
@@ -237,10 +273,46 @@ class RequestSums:
         return self._by_slot(1, question)
 
     def _by_slot(self, key: int, question: str) -> tuple[Numbers, Numbers] | None:
-        if self.slots is None or PLACE[question] >= _SHARES:
+        if self.slots is None or PLACE[question] >= _CLUSTERED:
             return None
         cells = self.slots[key, :, PLACE[question]]
         return cells[:, 0], cells[:, 1]
+
+    def slowness(self) -> Numbers | None:
+        """Return how slow the requests of each step of time are: 1 beyond the p95, 0 before it.
+
+        The steps are those of `times`. The one that holds the p95 has the part that lies beyond.
+
+        Returns:
+            None where no time is known.
+        """
+        if self.times is None:
+            return None
+        weights = self.times[0].sum(axis=0)
+        beyond = np.cumsum(weights[::-1])[::-1] - weights  # of the later steps
+        slow = np.zeros(_STEPS)
+        filled = weights > 0
+        slow[filled] = (SLOW * weights.sum() - beyond[filled]) / weights[filled]
+        return np.clip(slow, 0.0, 1.0)
+
+    def slow_slots(self, slowness: Numbers) -> tuple[_Slots, _Slots] | None:
+        """Return the weights and weighted slowness by slot of the cluster, and of the tenant.
+
+        Args:
+            slowness: Of each step of time, as `slowness` returns it of these or other sums.
+        """
+        if self.times is None:
+            return None
+        counts, slow = self.times.sum(axis=2), self.times @ slowness
+        return (counts[0], slow[0]), (counts[1], slow[1])
+
+    def slow_variance(self, slowness: Numbers) -> float:
+        """Return the variance of the slowness of a request."""
+        if self.times is None:
+            return 0.0
+        weights = self.times[0].sum(axis=0)
+        mean = float(weights @ slowness / weights.sum())
+        return float(weights @ (slowness - mean) ** 2 / weights.sum())
 
     def histogram(self, question: str) -> tuple[Numbers, Numbers]:
         """Return the weight and the mean of the cheap score of each bin with a request."""
@@ -253,10 +325,11 @@ class RequestSums:
     def dump(self) -> TrafficRow:
         """Return the row of the state."""
         return TrafficRow(
-            _sparse(self._moments),
-            _sparse(self._bins),
-            _sparse(self._slots),
-            dict(self.strata),
+            moments=_sparse(self._moments),
+            bins=_sparse(self._bins),
+            slots=_sparse(self._slots),
+            times=_sparse(self._times),
+            strata=dict(self.strata),
         )
 
     @classmethod
@@ -274,6 +347,9 @@ class RequestSums:
         if row.slots:
             sums._slots = _zeros(_SLOTS)
             _fill(sums._slots, row.slots)
+        if row.times:
+            sums._times = _zeros(_TIMES)
+            _fill(sums._times, row.times)
         sums.strata = dict(row.strata)
         return sums
 
@@ -344,7 +420,7 @@ class RequestBuckets:
             self._touched[key] = None
         for key, sums in self._buckets.items():
             old = key.width == COARSE and (key.number + 1) * COARSE <= now - KEPT_SLOTS
-            if old and sums.slots is not None:
+            if old and (sums.slots is not None or sums.times is not None):
                 sums.forget_slots()
                 self._touched[key] = None
 

@@ -1,0 +1,55 @@
+"""Rules on a single metric allow for requests that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.app.parts import AgentSettings
+from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.incidents.part import IncidentsPart
+from ragmeter.parts.questions.part import QuestionsPart
+
+from tests.parts.incidents.fakes import rule
+from tests.parts.questions.samples import HOUR, START, request, scored
+
+
+def traffic(length: int) -> Iterator[ScoredTrace]:
+    """600 requests of an hour in sessions of a length, of which every twelfth session fails."""
+    for number in range(600):
+        session = number // length
+        failed = session % 12 == 0
+        yield request(
+            number,
+            START + number * HOUR / 600,
+            status="error" if failed else "ok",
+            results=[scored("error", float(failed))],
+            timings={"total": 9.0 if failed else 2.0},
+            cluster=f"s{session}",
+            tenant=f"s{session}",
+        )
+
+
+def firing(length: int, **changes: object) -> bool:
+    """Whether a rule holds of the traffic."""
+    made = rule(window="1h", severity="warning", **changes)
+    aggregator = Aggregator(AgentSettings(), [made], [], parts=(QuestionsPart, IncidentsPart))
+    for trace in traffic(length):
+        for _ in aggregator.apply_all([trace]):
+            pass
+    aggregator.settle()
+    return any(alert.state == "firing" for alert in aggregator.parts["incidents"].alerts())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"threshold": 0.05},  # 8 % fail: of 600 independent requests the lower end is .06
+        {"latency": {"stage": "total", "quantile": 0.95}, "statistic": "lower", "threshold": 5},
+    ],
+)
+def test_sessions_that_fail_as_one_are_worth_one_request(changes: dict[str, object]) -> None:
+    changes = {"op": ">", **changes}
+    assert firing(1, **changes)
+    assert not firing(20, **changes)
