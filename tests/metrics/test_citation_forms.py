@@ -72,3 +72,31 @@ def test_the_forms_stand_in_the_docs() -> None:
     text = (ROOT / "docs/traces.md").read_text("utf-8")
     for form in FORMS["read"]:
         assert f"| {form['form']} | {form['shown']} |" in text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{} ①.",
+        "{}①.",
+        "{} ⑴.",
+        "{}⁽¹⁾.",
+        "{} ^1^.",
+        "{}^1^.",
+        "{} |1|.",
+        "{} ||1||.",
+        "{} {{1}}.",
+        "{} <1>.",
+        "{} <|1|>.",
+        "{} ⟨1⟩.",
+        "{} (#1).",
+        "{}. #1.",
+        "{}. #1, #2",
+    ],
+)
+def test_a_marker_says_nothing(answer: str) -> None:
+    plain = scored("grounding", "{}.")[1]
+    assert plain is not None
+    assert scored("grounding", answer)[1] == pytest.approx(plain, abs=0.01)
+    # a number that may be of something else is a claim
+    assert (scored("grounding", "{} and is ranked #7.")[1] or 0) < plain - 0.1

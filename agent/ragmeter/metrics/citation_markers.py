@@ -12,12 +12,15 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ragmeter.core.folded_text import INVISIBLE
 from ragmeter.metrics.citation_targets import LABEL, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
+_UNSEEN = re.compile(f"[{INVISIBLE}]")
 _AROUND = 60  # characters before a marker that tell what it is
+_MAX_INDICES = 4  # of a nested list
 _MAX_LISTED = 50  # lines of a list of sources
 
 _CODE = Pattern(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", DOT_ALL)
@@ -31,7 +34,7 @@ _LINK = Pattern(
 )
 _WIDE = Pattern(
     r"【([^【】\n]{1,120})】|［([^［］\n]{1,120})］|〔([^〔〕\n]{1,120})〕|〖([^〖〗\n]{1,120})〗"
-    r"|⟦([^⟦⟧\n]{1,120})⟧|[「『](\d{1,3})[」』]"
+    r"|⟦([^⟦⟧\n]{1,120})⟧|[「『⟨〈‹❲](\d{1,3})[」』⟩〉›❳]"
 )
 _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
@@ -61,9 +64,36 @@ _ORDINARY_NUMBER = Pattern(
     r"|nine|ten|twelve|\d)\s{0,2}\Z",
     IGNORE_CASE,
 )
-_RAISED = Pattern(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⑳❶-❿➀-➉]")
-_CIRCLED = frozenset(map(chr, (*range(0x2460, 0x2474), *range(0x2776, 0x278A))))
+_RAISED = Pattern(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⒇⓵-⓾❶-❿➀-➉]")
+_CIRCLED = frozenset(
+    map(chr, (*range(0x2460, 0x2488), *range(0x24F5, 0x24FF), *range(0x2776, 0x278A)))
+)
 _CARET = Pattern(r"\^\(?(\d{1,3}(?:,\s?\d{1,3}){0,9})\)?\^?")
+# Between bars or behind "#", at the end of a clause
+_BARRED = Pattern(r"(?<=[\w.!?%\"”)])\s?([|‖]{1,2})(\d{1,2}(?:\s?,\s?\d{1,2}){0,5})\1")
+_HASHED = Pattern(r"(?<=[\w.!?%\"”)])\s{1,2}#(\d{1,2}(?:\s?,\s?#\d{1,2}){0,5})(?!\w)")
+_SENTENCE_END = Pattern(r"(?:[^\W\d_]{4}|[%)\"”])[.!?]\Z")
+_PLAIN_WORD = Pattern(r"(?:\A|[^\w#])[a-z]{3,}\Z")
+# A number of something else: "ranked #1", "the value |2|", "a ratio of [1:0]"
+_COUNTS = Pattern(
+    r"\b(?:ranked|ranks?|ranking|rated|number|numbered|issues?|tickets?|bugs?|rooms?|cases?|invoices?"
+    r"|orders?|tracks?|songs?|places?|spot|position|player|team|unit|apt|suite|ext|press|dial|the"
+    r"|is|are|was|were|be|its?|our|my|your|their|and|or|than|of|to|value|values|norm|ratio|score"
+    r"|odds|won|lost|drew|verses?|result|version|release|at|by|with|for)\Z",
+    IGNORE_CASE,
+)
+# "[1:0]" and "[1.2]": of a step, a page or a part of a document, who knows
+_PARTED = Pattern(r"\d{1,3}[:.]\d{1,4}(?:\s?[-–]\s?\d{1,4})?\Z")
+_LETTERED = Pattern(r"[CDEPR]\d{1,2}\Z")
+# Maths, but not `$^{[1]}$`
+_MATHS_SPAN = Pattern(
+    r"\$\$[^$]{1,1000}\$\$|\$(?![\s$^])[^$\n]{1,200}(?<!\s)\$(?!\d)"
+    r"|\\\([^\n]{1,300}?\\\)|\\\[[^\]]{0,200}[=_^<>][^\n]{0,300}?\\\]"
+)
+_MATHS_RAISED = Pattern(r"\$\^\{?\[?(\d{1,3}(?:\s?,\s?\d{1,3}){0,9})\]?\}?\$")
+# The rows of a matrix
+_NESTED = Pattern(r"\[\s{0,9}(?:\[[^\[\]]{0,200}\]\s{0,9},?\s{0,9}){2,50}\]")
+_ROW = Pattern(r"\[[^\[\],]{1,40},")
 # What takes an exponent: units and single letters.
 _TAKES_EXPONENT = Pattern(
     r"(?:(?<![^\W\d_])[^\W\d_]{1,2}|\b(?:feet|foot|inch|metres?|meters?|sqm|mol|deg|log|sin|cos"
@@ -247,6 +277,10 @@ def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
     text = answer
     if "`" in text or "~~~" in text:
         text = _CODE.sub(_blank, text)
+    if "$" in text or "\\(" in text or "\\[" in text:
+        text = _MATHS_SPAN.sub(_blank, text)
+    if "&#91;" in text:
+        text = text.replace("&#91;", "    [").replace("&#93;", "]    ")
     readers = list(_forms(text))
     if not readers:
         return []
@@ -287,6 +321,8 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_braces
     if "^" in text:
         yield _read_carets
+    if "|" in text or "#" in text or (wide and "‖" in text):
+        yield _read_signs
     if wide:
         yield _read_raised
     if _holds(text, _NUMBERED):
@@ -498,12 +534,19 @@ def _read_square(state: _Answer) -> None:
     _count_from_zero(state, bodies)
     classes = any(_CLASS.match(body) and _SURE_CLASS.search(body) for body in bodies)
     boxes = bool(_BOX.search(text))
+    matrices = (
+        [match.span() for match in _NESTED.finditer(text) if _ROW.search(text, *match.span())]
+        if "]," in text or "] ," in text
+        else []
+    )
     rejected = -2  # where the last bracket that is no citation ended
     for match, body in zip(candidates, bodies, strict=True):
         start, end = match.span()
         before = text[max(0, start - _AROUND) : start]
         if match[1] and match[2][-1] != "\\":
             continue  # display maths
+        if any(low < start < high for low, high in matrices) or text.endswith("_{", 0, start):
+            continue
         if (
             (_CLASS.match(body) and _SURE_CLASS.search(body) and state.resolver.by_id(body) is None)
             or (classes and _RANGE.match(body))
@@ -533,7 +576,13 @@ def _read_square(state: _Answer) -> None:
                 targets = state.number(bare)
             else:
                 targets = state.resolver.read(bare, start)
-        if not targets and _AUTHORS.fullmatch(match.group()):
+        if not targets and _LETTERED.match(body) and _closes_clause(text, start, end):
+            index = state.resolver.by_number(int(body[1:]))
+            targets = Targets(unread=1) if index is None else Targets([index])
+        if not targets and (
+            _AUTHORS.fullmatch(match.group())
+            or (_PARTED.match(body) and _closes_clause(text, start, end))
+        ):
             targets = Targets(unread=1)
         if targets:
             state.take(start, end, targets)
@@ -600,7 +649,41 @@ def _read_braces(state: _Answer) -> None:
             state.take(*match.span(), state.resolver.read(body, match.start()))
 
 
+def _read_signs(state: _Answer) -> None:
+    """Read "|1|" and "#1" behind a sentence; behind a word they may be something else."""
+    text = state.text
+    for pattern in (_BARRED, _HASHED):
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            line = text.rfind("\n", 0, start) + 1
+            if state.is_taken(start, end) or text.startswith("|", line):
+                continue
+            ends = bool(_SENTENCE_END.search(text, max(line, start - 8), start))
+            if not ends and not _closes_clause(text, start, end):
+                continue
+            number = match[2] if pattern is _BARRED else match[1].replace("#", "")
+            targets = state.resolver.read(number)
+            if pattern is _HASHED and not ends:
+                targets = Targets(unread=1)
+            if targets.passages or targets.unread:
+                state.take(start, end, targets)
+
+
+def _closes_clause(text: str, start: int, end: int) -> bool:
+    """Return whether a marker ends a clause whose last word is no name of what is counted."""
+    before = text[max(0, start - _AROUND) : start].rstrip()
+    return (
+        _CLAUSE_END.match(text, end) is not None
+        and (_PLAIN_WORD.search(before) is not None or _SENTENCE_END.search(before) is not None)
+        and not _COUNTS.search(before)
+        and not _ORDINARY_NUMBER.search(before)
+    )
+
+
 def _read_carets(state: _Answer) -> None:
+    for match in _MATHS_RAISED.finditer(state.text):
+        if not state.is_taken(*match.span()):
+            state.take(*match.span(), state.resolver.read(match[1]))
     for match in _CARET.finditer(state.text):
         start, end = match.span()
         if not state.is_taken(start, end) and not _is_power(state.text, start):
@@ -614,7 +697,9 @@ def _read_raised(state: _Answer) -> None:
         circled = text[start] in _CIRCLED
         if state.is_taken(start, end) or (not circled and _is_power(text, start)):
             continue
-        if circled and _at_line_start(text, start):
+        if circled and (
+            _at_line_start(text, start) or text[:start].rstrip()[-1:] in (":", ",", ";")
+        ):
             continue  # an item of a list
         body = _plain(match.group()).replace("˒", ",").strip("()")
         if circled:
@@ -663,7 +748,9 @@ def _read_source_lines(state: _Answer) -> None:
 
 def _plain(text: str) -> str:
     """Return a text in plain characters, for full-width and raised digits."""
-    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).strip()
+    if text.isascii():
+        return text.strip()
+    return unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).strip()
 
 
 def _at_line_start(text: str, start: int) -> bool:
@@ -692,7 +779,18 @@ def _is_maths(body: str, before: str, after: str) -> bool:
 
 
 def _is_index(answer: str, start: int, end: int) -> bool:
-    """Return whether `[n]` at [start, end) indexes a variable, as in `arr[1]`."""
+    """Return whether `[n]` at [start, end) indexes a variable, as in `arr[1]` and `a["b"][1]`."""
+    for _ in range(_MAX_INDICES):
+        if start < 2 or answer[start - 1] != "]":
+            break
+        opened = answer.rfind("[", max(0, start - _AROUND), start)
+        if opened < 0:
+            return False
+        if answer[opened + 1] in "'\"" and answer[start - 2] == answer[opened + 1]:
+            return True
+        start, end = opened, start
+    if start > 1 and answer[start - 2 : start] == "()":
+        return True
     if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
         return False
     if not answer[start - 1].isascii():

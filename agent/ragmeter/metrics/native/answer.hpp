@@ -60,9 +60,10 @@ class AnswerReader {
                 blank(match, text);
                 if (block) text[match.start()] = '\n';
             }
-        if (has['('] || text.find_first_of(U"（「〔『") != Letters::npos) blank_all(round_marker_, text);
+        if (has['('] || text.find_first_of(U"（「〔『⟨〈‹❲") != Letters::npos) blank_all(round_marker_, text);
         if (has['\\'] || has['^'] || (has['o'] && text.find(U"oaicite") != Letters::npos))
             blank_all(sign_marker_, text);
+        if (has['|'] || has['{'] || has['<'] || has['#']) blank_all(closing_marker_, text);
         if (has['|']) {
             blank_all(table_head_, text);
             blank_ordinals(row_number_, text, true);
@@ -372,14 +373,22 @@ class AnswerReader {
         R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?)"
         R"(|citations?|excerpts?|contexts?|quellen?|fuentes?|fontes?|来源|來源|资料|出典|출처)"
         R"()(?:\s?[:#：]|[\s_.-]{0,2}\d)[^()（）\n]{0,80}[)）])"
+        R"(|\(#\d{1,3}\))"
         R"(|\((?:see )?(?:pp?\.|pages?|seite) ?\d{1,4}(?:[-–]\d{1,4})?\))"
         R"(|\([^()\n]{1,80}\.(?:pdf|docx?|md|html?|txt|pptx?)\b[^()\n]{0,40}\))"
-        R"(|(?<=[\w.!?%]) \(\d{1,2}(?:, ?\d{1,2}){0,4}\)(?=[.!?]? ?(?:\n|\Z|[A-Z]))|[「〔『]\d{1,3}[」〕』])",
+        R"(|(?<=[\w.!?%]) \(\d{1,2}(?:, ?\d{1,2}){0,4}\)(?=[.!?]? ?(?:\n|\Z|[A-Z]))|[「〔『⟨〈‹❲]\d{1,3}[」〕』⟩〉›❳])",
         IGNORE_CASE};
     const Pattern sign_marker_{
         R"(\\(?:[a-z]{0,6}cite[a-z]{0,8}\*?(?:\[[^\]\n]{0,60}\])?\{[^{}\n]{1,120}\}|\[[\d, ]{1,20}\\\]))"
-        R"(|(?<=[^\W\d_]{3})\^\[?\d{1,3}\]?\^?|:?contentReference\[oaicite:\d{1,4}\]\{index=\d{1,4}\})",
+        R"(|(?<=[^\W\d_]{3})\s?\^\[?\d{1,3}\]?\^|(?<=[^\W\d_]{3})\^\[?\d{1,3}\]?|:?contentReference\[oaicite:\d{1,4}\])"
+        R"(\{index=\d{1,4}\})",
         IGNORE_CASE};
+    // Numbers in signs that an answer has at the end of a clause alone, and "#1" behind a sentence.
+    const Pattern closing_marker_{
+        R"((?:(?<=[^\W\d_]{3})|(?<=[\w)][.!?])) ?)"
+        R"((?:\|{1,2}\d{1,2}(?:, ?\d{1,2}){0,5}\|{1,2}|\{{1,2}\d{1,2}\}{1,2}|<\|?\d{1,2}\|?>))"
+        R"((?=[.!?,;:]?(?:\s|\Z)))"
+        R"(|(?<=[^\W\d_]{4}[.!?]) #\d{1,2}(?:, ?#\d{1,2}){0,5}(?=[.!?]?(?:\s|\Z)))"};
     const Pattern tag_{
         R"(<(sup|cite|citation|ref|source|fn|c)\b[^<>\n]{0,100}>[^<>\n\s]{1,40}</\1>)"
         R"(|<!--[^<>]{0,500}-->|</?[a-z][a-z1-6]{0,9}(?: [^<>\n]{0,200})?/?>)",
