@@ -126,6 +126,15 @@ def test_every_row_has_number_interval_usual_change_and_source() -> None:
     assert "$0.86 / 1,000" in cost
 
 
+def test_a_change_that_may_be_chance_is_no_number() -> None:
+    moved = Answer("cited", "", "share", "higher", level(0.8, 0.7, 0.9), usual=0.85)
+    fell = lines([replace(moved, movement=Movement(-5.0, -9.0, -1.0))], [])
+    assert "-5 points" in fell
+    none = lines([replace(moved, movement=Movement(-5.0, -19.0, 9.0))], [])
+    assert "within chance" in none
+    assert "-5" not in none
+
+
 def test_a_question_without_a_level_is_no_zero() -> None:
     bare = [Answer(question="grounded", meaning="", unit="share", better="higher")]
     text = lines(bare, [])

@@ -51,7 +51,7 @@ def question_table(answers: Sequence[Answer], judge_usd: float | None = None) ->
     table.add_column("question", no_wrap=True)
     table.add_column("last hour", **_NUMBER)
     table.add_column("usual", **_NUMBER)
-    table.add_column("change", **_NUMBER)
+    table.add_column("change in 1h", **_NUMBER)
     table.add_column("rests on", overflow="fold")
     for answer in answers:
         mark = MARKS[answer.state]

@@ -62,13 +62,16 @@ def format_level(answer: Answer) -> str:
 
 
 def format_change(answer: Answer) -> str:
-    """Return how far the last hour is from the usual, empty where that is not known."""
+    """Return how far the last hour is from the usual, empty where that is not known.
+
+    What may be chance is called that: a fall of five points which is none would be acted upon.
+    """
     movement = answer.movement
     if movement is None:
         return ""
+    if movement.lower <= 0 <= movement.upper:
+        return "within chance"
     if answer.unit == "share":
-        if round(movement.change) == 0:
-            return "±0"
         points = "point" if abs(round(movement.change)) == 1 else "points"
         return f"{movement.change:+.0f} {points}"
     if not answer.usual:

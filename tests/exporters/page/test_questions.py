@@ -272,7 +272,7 @@ def test_a_movement_that_is_nothing_is_told_as_nothing() -> None:
     own = list(asked().table["bot"])
     own[3] = answer("grounded", level=None, usual=None, movement=Movement(0.2, -1.0, 1.4))
     agent.asked = FakeQuestions(table={"bot": own}, new=[Change(AT, "model", "x")])
-    assert "1 h: ±0 against usual" in text_of(front(agent))
+    assert "1 h: within chance of usual" in text_of(front(agent))
 
 
 def test_a_source_that_switched_is_marked_on_the_chart_of_its_question() -> None:
