@@ -195,6 +195,6 @@ def coverage(windows: Iterable[Mapping[str, Held]], question: str) -> float:
 @pytest.mark.parametrize("name", KINDS)
 def test_the_p95_and_the_mean_cost_are_covered(name: str, stretch: Any) -> None:
     windows = list(stretch(KINDS[name], 20_266, RUNS))
-    least = 0.93 - 2 * math.sqrt(0.93 * 0.07 / RUNS)  # of so few windows; docs: 400 and more
+    least = 0.93 - 2 * math.sqrt(0.93 * 0.07 / RUNS)  # of so few windows
     for question in ("fast", "cost"):
         assert coverage(windows, question) >= least
