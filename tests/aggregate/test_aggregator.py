@@ -272,3 +272,27 @@ def test_the_order_in_which_verdicts_come_back_changes_nothing() -> None:
         assert [at.value for at in one.windows.worst("bot", "answered", "judge", "24h")] == [0.0]
         found.append(sorted(one.windows.drain()))
     assert all(rows == found[0] for rows in found)
+
+
+def test_interleaved_services_are_counted_as_if_one_by_one() -> None:
+    found = [
+        SCORER.score(
+            make_trace(
+                number,
+                service="zxyz"[number % 4] if number != 30 else "late comer",
+                timestamp=START + number / 2,
+                model=f"m{number % 2}",
+                reference={"answer": "It is 5."} if number == 50 else None,
+            )
+        ).trace
+        for number in range(90)
+    ]
+    together, single = (aggregator(segments=["model"], limits={"services": 3}) for _ in range(2))
+    runs = list(together.apply_all(found))
+    names = [arrival.trace.service for run in runs for arrival in run.traces]
+    assert names == [arrival.trace.service for one in found for arrival in single.apply(one).traces]
+    assert max(len(run.traces) for run in runs) > 8
+    changed, expected = together.changes(), single.changes()
+    assert sorted(changed.buckets) == sorted(expected.buckets)
+    assert changed.meta == expected.meta
+    assert dict(together.counters.items()) == dict(single.counters.items())

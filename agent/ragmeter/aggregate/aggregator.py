@@ -126,8 +126,8 @@ class Aggregator:
     ) -> Iterator[AppliedRun]:
         """Count traces in runs, each after moving event time to it.
 
-        A run is of traces of one service, between which nothing changes but sums and the clock. So
-        what is counted is the same, byte for byte, however the traces are divided.
+        A run is of traces of known services, between which nothing changes but sums and the clock.
+        So what is counted is the same, byte for byte, however the traces are divided.
 
         Args:
             traces: Traces that were never applied before; they are not changed.
@@ -155,17 +155,18 @@ class Aggregator:
             first = end
 
     def _end_of_run(self, traces: Sequence[ScoredTrace], first: int) -> int:
-        service = traces[first].service
-        if self.names.label(service) != service:
-            return first + 1  # `__other__`, new, or with another name
         oldest, edge = self.windows.open_range()
         minute = ((self.windows.now or 0) // 60 + 1) * 60  # names are admitted by the minute
         edge = min(edge, self._next_step or -math.inf, minute)
+        known: set[str] = set()
         for number in range(first, len(traces)):
             one = traces[number]
+            if one.service not in known:
+                if self.names.label(one.service) != one.service:
+                    return max(number, first + 1)  # `__other__`, new, or with another name
+                known.add(one.service)
             if (
                 not oldest <= one.timestamp < edge
-                or one.service != service
                 or one.canary
                 or one.partial
                 or not self.names.fit(one.timings)
@@ -177,14 +178,18 @@ class Aggregator:
         if len(arriving) <= _FEW:
             return [self._apply_one(scored, pending) for scored, pending in arriving]
         run = [scored for scored, _ in arriving]
-        self.names.see(run[0].service, self.windows.now)
+        now = self.windows.now
         self.windows.advance(max([one.timestamp for one in run]))
-        segments = [self.names.segments(one) for one in run]
+        arrivals = [Arrival(one, self.names.segments(one), one.service) for one in run]
         self.accounting.count_final_columns(run)
         for _, pending in arriving:
             self.accounting.count_pending(pending, late=False)
-        self.windows.add_all(run, run[0].service, segments)
-        arrivals = [Arrival(*one, run[0].service) for one in zip(run, segments, strict=True)]
+        by_service: dict[str, list[Arrival]] = {}
+        for arrival in arrivals:
+            by_service.setdefault(arrival.sent_as, []).append(arrival)
+        for service, own in by_service.items():
+            self.names.see(service, now)
+            self.windows.add_all([one.trace for one in own], service, [one.segments for one in own])
         self._arrivals += arrivals
         self._hand_on(run)
         return arrivals

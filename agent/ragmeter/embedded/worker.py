@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
+_TURN = 64  # traces that one control record holds for; a scrape waits while they are counted
 _HELD_SECONDS = 0.02  # of the lock, while rules are evaluated across a gap of event time
 _LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
 
@@ -457,7 +457,7 @@ class Worker:
         traces: list[CountedScores] = []
         draws: list[TierDraw] = []
         unreadable: list[tuple[DecodeFailure, int]] = []
-        for turn, part in groupby(rows, lambda row: row[0].seq // _LOCK_SLICE):
+        for turn, part in groupby(rows, lambda row: row[0].seq // _TURN):
             scored: list[_Drawn] = []
             with self.lock:
                 control = self.aggregator.view(ControlSource).control(turn)
