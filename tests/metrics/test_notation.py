@@ -328,3 +328,36 @@ def test_notations_of_other_languages_and_styles(
     assert best > 0.9
     assert {value: score for value, score in values.items() if score < best - 0.05} == {}
     assert {value: score for value in wrong if (score := grounding(value)) > best - 0.3} == {}
+
+
+@pytest.mark.parametrize(
+    ("stated", "same", "wrong"),
+    [
+        ("€5 million", ["EUR 5 million", "5 million euros", "€5,000,000"], ["$5 million", "£5m"]),
+        ("$1,200", ["USD 1200", "1,200 dollars"], ["€1,200", "1.200 EUR", "1200 pounds"]),
+        ("£40", ["40 pounds", "GBP 40"], ["$40", "40 euros"]),
+        ("5,000 yen", ["¥5,000", "JPY 5000"], ["5,000 euros", "$5,000"]),
+    ],
+)
+def test_an_amount_in_another_currency_is_wrong(
+    stated: str, same: list[str], wrong: list[str]
+) -> None:
+    text = "The warranty of the Aurora kettle is extended for a fee of {} by the service desk."
+
+    def value(amount: str) -> float:
+        passages = [{"id": "1", "text": text.format(stated)}]
+        answer = text.format(amount)
+        got = outcome("grounding", query="What is the fee?", passages=passages, answer=answer)[1]
+        assert got is not None
+        return got
+
+    right = value(stated)
+    assert [value(one) for one in same] == pytest.approx([right] * len(same), abs=0.05)
+    assert max(map(value, wrong)) <= right - 0.3
+
+
+def test_an_amount_without_currency_or_in_both_is_right() -> None:
+    assert parse_answer("The fee is $40.", ["The fee is 40."]).replaced == 0
+    assert parse_answer("The fee is $44.", ["The fee is €40 ($44)."]).replaced == 0
+    assert parse_answer("The fee is $40.", ["The fee is €40 (US$40 abroad)."]).replaced == 0
+    assert parse_answer("The fee is 40.", ["The fee is €40."]).replaced == 0

@@ -158,6 +158,7 @@ struct Quantity {
         return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
     }
     bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
+    bool is_money() const { return keys[0].is("n") && keys[0].parts.size() > 2 && kind() != U"%"; }
 };
 
 inline Letters digits(unsigned __int128 value) {
@@ -420,6 +421,11 @@ class Notation {
             }
             if (all_decimal(raw) && raw.size() < 3) continue;  // may be the item of a list, too
             bool is_said = is_known(item, known);
+            if (!is_said && is_other_money(item, known)) {
+                replaced.push_back(item.start);  // as words of no passage: amount and currency
+                changes.push_back({item.start, item.end, item.single + U"amount othercurrency"});
+                continue;
+            }
             if (is_said || !item.is_time()) write_as_known(item, raw, text, known, changes);
             if (is_said) continue;
             std::vector<Letters> beside = words_beside(text, item.start, item.end);
@@ -437,7 +443,7 @@ class Notation {
         std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
     };
 
-    struct Place { Letters kind, key, most; Py_ssize_t start, end; };
+    struct Place { Letters kind, key, most; Py_ssize_t start, end; bool money; };
 
     // What a text has, by value, as it is written there.
     struct Quantities {
@@ -503,7 +509,7 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
             Letters last = item.keys.back().whole();
-            out.places.push_back({item.kind(), last, item.keys[0].whole(), item.start, item.end});
+            out.places.push_back({item.kind(), last, item.keys[0].whole(), item.start, item.end, item.is_money()});
             if (item.figure >= 0) out.figures.emplace(last, text.part(item.figure, item.figure_end));
         }
         return out;
@@ -541,6 +547,16 @@ class Notation {
         for (const Quantities& one : known)
             for (const Place& place : one.places)
                 if (place.key == last && (item.keys.size() == 1 || place.most == place.key)) return true;
+        return false;
+    }
+
+    // Whether passages have the same amount in another currency.
+    static bool is_other_money(const Quantity& item, const std::vector<Quantities>& known) {
+        if (!item.is_money()) return false;
+        Letters amount = item.keys.back().whole();
+        for (const Quantities& one : known)
+            for (const Place& place : one.places)
+                if (place.key == amount && place.money && place.kind != item.kind()) return true;
         return false;
     }
 
