@@ -118,6 +118,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.probes
 	$(BIN)/python -m benchmarks.otlp
 	$(BIN)/python -m benchmarks.beside --rounds 4
+	$(BIN)/python -m benchmarks.kafka_workers
 
 figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.acceptance --set heldout --process 36 --write docs/statistics.md
