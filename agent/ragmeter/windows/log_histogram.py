@@ -166,7 +166,9 @@ class LogHistogram:
 
     def merge(self, other: LogHistogram, sign: int = 1) -> None:
         """Add another histogram to this one, in place; subtract it if `sign` is -1."""
-        self.counts = [a + sign * b for a, b in zip(self.counts, other.counts, strict=True)]
+        counts = self.counts
+        for cell in range(other._first, other._last + 1):
+            counts[cell] += sign * other.counts[cell]
         self.n += sign * other.n
         self.w2 += sign * other.w2
         self._first = min(self._first, other._first)

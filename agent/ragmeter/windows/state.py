@@ -427,6 +427,17 @@ class WindowState:
                     yield bucket
             return
 
+    def known_from(self, width: int) -> float:
+        """Return when the first of the buckets began that `buckets_between` finds."""
+        return min(
+            (
+                float(ring.oldest * ring.width)
+                for ring in self.rings
+                if width % ring.width == 0 and ring.newest is not None
+            ),
+            default=-math.inf,
+        )
+
     def buckets_within(self, owner: SegmentKey, start: float, end: float) -> Iterator[Bucket]:
         """Iterate over the filled buckets that lie in [start, end), as fine as there are any.
 

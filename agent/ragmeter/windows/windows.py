@@ -300,6 +300,16 @@ class Windows:
         """Return a new latency histogram of a stage from the same buckets as `bucket`."""
         return _sum_latency(self._state.buckets_between((service, segment), width, start), stage)
 
+    def add_bucket_latency(
+        self, total: LogHistogram, owner: SegmentKey, *, stage: str, width: int, start: float
+    ) -> None:
+        """Add the latency histogram of a stage from the same buckets as `bucket`."""
+        _add_latency(total, self._state.buckets_between(owner, width, start), stage)
+
+    def known_from(self, width: int) -> float:
+        """Return from when on there are buckets for a stretch of `width` seconds."""
+        return self._state.known_from(width)
+
     def sums_within(
         self, service: str, segment: str, metric: str, scorer: str, start: float, end: float
     ) -> ScoreSums | None:
@@ -476,10 +486,14 @@ def _estimate_latency(buckets: Sequence[Bucket], stage: str) -> Estimate | None:
 
 def _sum_latency(buckets: Iterable[Bucket], stage: str) -> LogHistogram | None:
     hist = LogHistogram()
+    _add_latency(hist, buckets, stage)
+    return hist if hist.n else None
+
+
+def _add_latency(total: LogHistogram, buckets: Iterable[Bucket], stage: str) -> None:
     for bucket in buckets:
         if stage in bucket.sketches:
-            hist.merge_sketch(bucket.sketches[stage])
-    return hist if hist.n else None
+            total.merge_sketch(bucket.sketches[stage])
 
 
 def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:

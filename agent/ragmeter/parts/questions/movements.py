@@ -121,26 +121,44 @@ class TotalTimes:
 
     Args:
         windows: The windows of all services.
+        traffic: The requests of the service or segment.
         service: The service.
         segment: The segment.
     """
 
-    def __init__(self, windows: Windows, service: str, segment: str = "") -> None:
+    def __init__(
+        self, windows: Windows, traffic: RequestBuckets, service: str, segment: str = ""
+    ) -> None:
         self._windows = windows
+        self._traffic = traffic
         self._service = service
         self._segment = segment
 
     def histogram(self, buckets: BucketRange) -> LogHistogram | None:
         """Return the histogram of some buckets, None without a request."""
-        total = LogHistogram()
         width = buckets.width
-        for number in buckets.numbers:
-            part = self._windows.bucket_latency(
-                self._service, self._segment, "total", width, float(number * width)
-            )
-            if part is not None:
-                total.merge(part)
+        done, left = self._traffic.split(buckets)
+        # the windows forget buckets at other times than the traffic
+        known = max(self._windows.known_from(width), float(done.start * width))
+        key = ("times", width, done.start, done.stop, known)
+        kept = self._traffic.finished
+        if key not in kept:
+            kept[key] = self._add(LogHistogram(), width, done)
+        total = LogHistogram()
+        total.merge(kept[key])
+        self._add(total, width, left)
         return total if total.n else None
+
+    def _add(self, total: LogHistogram, width: int, numbers: range) -> LogHistogram:
+        for number in numbers:
+            self._windows.add_bucket_latency(
+                total,
+                (self._service, self._segment),
+                stage="total",
+                width=width,
+                start=float(number * width),
+            )
+        return total
 
 
 def latency_level(

@@ -387,11 +387,12 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
             self._gone[json.dumps([_SERVICE, name])] = None
 
     def _service(self, name: str) -> AskedService:
+        traffic = self._traffic.get((name, "")) or RequestBuckets(whole=True)
         return AskedService(
             name=name,
-            traffic=self._traffic.get((name, "")) or RequestBuckets(whole=True),
+            traffic=traffic,
             samples=self._samples,
-            latency=TotalTimes(self._windows, name),
+            latency=TotalTimes(self._windows, traffic, name),
             row=self._row(name),
         )
 

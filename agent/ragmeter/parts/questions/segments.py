@@ -39,7 +39,7 @@ def segment_levels(
             question = BY_NAME[answer.question]
             if question.name == "fast":
                 level = latency_level(
-                    TotalTimes(windows, service.name, segment).histogram(day),
+                    TotalTimes(windows, traffic, service.name, segment).histogram(day),
                     WINDOW,
                     dependence=dependence["fast"],
                 )

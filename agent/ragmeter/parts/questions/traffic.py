@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,6 +247,12 @@ class RequestSums:
         for name, weight in other.strata.items():
             self.strata[name] = self.strata.get(name, 0.0) + weight
 
+    def copy(self) -> RequestSums:
+        """Return sums that are the same and change by themselves."""
+        copied = RequestSums()
+        copied.add(self)
+        return copied
+
     def of(self, question: str) -> QuestionMoments | None:
         """Return the moments of a question, None without a request that has a value."""
         if question not in PLACE:
@@ -387,14 +393,23 @@ class TrafficKey(NamedTuple):
 
 
 class RequestBuckets:
-    """The buckets of a service, or of a segment of it (`whole` is False)."""
+    """The buckets of a service, or of a segment of it (`whole` is False).
+
+    Attributes:
+        first: When the first request came, None before it.
+        version: Another number after each change.
+        finished: What readers made of finished buckets, by a name of theirs; emptied when one of
+            them changes, or another is finished.
+    """
 
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
         self._buckets: dict[TrafficKey, RequestSums] = {}
         self._touched: dict[TrafficKey, None] = {}
+        self._newest: dict[int, int] = {}  # by width the number of the newest bucket
         self.first: float | None = None
         self.version = 0
+        self.finished: dict[Hashable, Any] = {}
 
     @property
     def empty(self) -> bool:
@@ -410,19 +425,28 @@ class RequestBuckets:
                 sums = self._buckets[key] = RequestSums()
             sums.add_request(request, whole=self._whole)
             self._touched[key] = None
+            self._reach(key)
         self.first = request.at if self.first is None else min(self.first, request.at)
         self.version += 1
+
+    def _reach(self, key: TrafficKey) -> None:
+        newest = self._newest.get(key.width)
+        if newest != key.number:
+            self._newest[key.width] = key.number if newest is None else max(newest, key.number)
+            self.finished.clear()
 
     def expire(self, now: float) -> None:
         """Drop the buckets that are too old at event time `now`."""
         for key in [key for key in self._buckets if self._is_over(key, now)]:
             del self._buckets[key]
             self._touched[key] = None
+            self.finished.clear()
         for key, sums in self._buckets.items():
             old = key.width == COARSE and (key.number + 1) * COARSE <= now - KEPT_SLOTS
             if old and (sums.slots is not None or sums.times is not None):
                 sums.forget_slots()
                 self._touched[key] = None
+                self.finished.clear()
 
     def _is_over(self, key: TrafficKey, now: float) -> bool:
         kept = KEPT_FINE if key.width == FINE else KEPT_COARSE
@@ -430,9 +454,25 @@ class RequestBuckets:
 
     def sums(self, buckets: BucketRange) -> RequestSums:
         """Return the sums of some buckets."""
-        even, odd = self.halves(buckets)
-        even.add(odd)
-        return even
+        done, left = self.split(buckets)
+        key = ("sums", buckets.width, done.start, done.stop)
+        if key not in self.finished:
+            self.finished[key] = self._sum(RequestSums(), buckets.width, done)
+        return self._sum(self.finished[key].copy(), buckets.width, left)
+
+    def split(self, buckets: BucketRange) -> tuple[range, range]:
+        """Return the numbers of the buckets that are finished, and of the others."""
+        numbers = buckets.numbers
+        newest = self._newest.get(buckets.width, numbers.start)
+        end = min(max(newest, numbers.start), numbers.stop)
+        return range(numbers.start, end), range(end, numbers.stop)
+
+    def _sum(self, total: RequestSums, width: int, numbers: range) -> RequestSums:
+        for number in numbers:
+            sums = self._buckets.get(TrafficKey(width, number))
+            if sums is not None:
+                total.add(sums)
+        return total
 
     def halves(self, buckets: BucketRange) -> tuple[RequestSums, RequestSums]:
         """Return the sums of every other bucket, and of those between."""
@@ -456,6 +496,7 @@ class RequestBuckets:
             ValueError: The row makes no sense.
         """
         self._buckets[key] = RequestSums.load(row)
+        self._reach(key)
         start = float(key.number * key.width)
         self.first = start if self.first is None else min(self.first, start)
         self.version += 1

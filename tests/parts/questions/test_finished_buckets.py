@@ -1,0 +1,81 @@
+"""What is kept of finished buckets is the same as what is summed anew."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.questions.movements import TotalTimes
+from ragmeter.parts.questions.traffic import (
+    DAY,
+    HOUR,
+    TRACKED,
+    BucketRange,
+    RequestBuckets,
+    RequestSums,
+    RequestValues,
+    last_buckets,
+)
+from ragmeter.windows.windows import Windows
+
+START = 1_790_000_000.0
+
+
+def request(at: float, rng: random.Random) -> RequestValues:
+    return RequestValues(
+        at=at,
+        weight=rng.choice([1.0, 10.0]),
+        values={
+            TRACKED.index("works"): float(rng.random() < 0.9),
+            TRACKED.index("fast"): rng.gauss(0.0, 0.5),
+        },
+        cluster=rng.randrange(8),
+        tenant=rng.randrange(2),
+        strata=("judge:a",),
+    )
+
+
+def summed_anew(traffic: RequestBuckets, buckets: BucketRange) -> RequestSums:
+    fresh = RequestBuckets(whole=True)
+    for key in traffic.all_keys():
+        fresh.restore(key, traffic._buckets[key].dump())
+    return fresh.sums(buckets)
+
+
+@pytest.mark.parametrize("late", [0.0, 900.0, 7200.0])
+def test_sums_are_those_of_buckets_read_for_the_first_time(late: float) -> None:
+    rng = random.Random(3)
+    traffic = RequestBuckets(whole=True)
+    now = START
+    for _ in range(120):
+        now += rng.uniform(0, 1200)
+        traffic.add(request(now - rng.uniform(0, late), rng))
+        if rng.random() < 0.1:
+            traffic.expire(now)
+        for seconds in (HOUR, 6 * HOUR, DAY):
+            buckets = last_buckets(seconds, now)
+            found, anew = traffic.sums(buckets), summed_anew(traffic, buckets)
+            assert found.dump() == anew.dump()
+
+
+@pytest.mark.parametrize("late", [0.0, 900.0, 7200.0])
+def test_times_are_those_of_windows_read_for_the_first_time(late: float) -> None:
+    rng = random.Random(4)
+    traffic, windows = RequestBuckets(whole=True), Windows(["90m"])
+    kept = TotalTimes(windows, traffic, "bot")
+    now = START
+    for number in range(600):
+        now += rng.uniform(0, 300)
+        at = now - rng.uniform(0, late)
+        windows.advance(now)
+        if rng.random() < 0.3:  # else the time of another service
+            timings = {"total": rng.lognormvariate(0, 0.5)}
+            trace = ScoredTrace(f"t{number}", "bot", at, "ok", (), timings=timings)
+            windows.add(trace, "bot")
+            traffic.add(request(at, rng))
+        for seconds in (HOUR, 6 * HOUR, DAY):
+            buckets = last_buckets(seconds, now)
+            found = kept.histogram(buckets)
+            anew = TotalTimes(windows, RequestBuckets(whole=True), "bot").histogram(buckets)
+            assert (found and found.counts) == (anew and anew.counts)
