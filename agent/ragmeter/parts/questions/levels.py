@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -57,7 +58,8 @@ LEAST_WITH_CHEAP = 0.95
 LEAST_OF_ONE_VERSION = 0.9
 
 
-class TimeStretch(NamedTuple):
+@dataclass(frozen=True)
+class TimeStretch:
     """What is known of a stretch of time.
 
     Args:
@@ -69,6 +71,16 @@ class TimeStretch(NamedTuple):
     window: str
     samples: Sequence[ValuedTrace]
     sums: RequestSums
+
+    @cached_property
+    def valued(self) -> Mapping[tuple[str, str], list[tuple[ValuedTrace, Valuation]]]:
+        """The samples that have a value, by question and source."""
+        found: dict[tuple[str, str], list[tuple[ValuedTrace, Valuation]]] = {}
+        for sample in self.samples:
+            for question, by_source in sample.values.items():
+                for source, valuation in by_source.items():
+                    found.setdefault((question, source), []).append((sample, valuation))
+        return found
 
 
 def request_level(
@@ -236,11 +248,7 @@ def _valued(
     Values of several versions of a judge or model are never averaged: where no version has nearly
     all, there is none.
     """
-    valued = [
-        (sample, valuation)
-        for sample in stretch.samples
-        if (valuation := sample.values.get(question.name, {}).get(source)) is not None
-    ]
+    valued = stretch.valued.get((question.name, source), [])
     versions = Counter(one.version for _, one in valued if one.value is not None and one.version)
     if len(versions) < 2:
         return valued
