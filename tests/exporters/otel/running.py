@@ -18,10 +18,13 @@ from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
 from tests.waiting import until_async
 
-__all__ = ["answering", "awaited", "exporting", "raw"]
+__all__ = ["FULL_BATCHES", "answering", "awaited", "exporting", "raw"]
 
 # A receiver that is well answers when the machine lets it: nothing is sent twice for that.
 FAST: dict[str, Any] = {"linger_seconds": 0.01, "timeout_seconds": 60, "batch": 10}
+
+# While results are put, a busy machine would begin a batch with those that are there by then.
+FULL_BATCHES: dict[str, Any] = {"linger_seconds": 60.0}
 
 
 def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

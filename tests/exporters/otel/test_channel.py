@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.exporters.otel.collector import plain, serve
-from tests.exporters.otel.running import answering, awaited, exporting
+from tests.exporters.otel.running import FULL_BATCHES, answering, awaited, exporting
 from tests.exporters.otel.scores import done
 from tests.ports import free_port
 from tests.waiting import until_async
@@ -81,7 +81,10 @@ async def test_too_many_requests_is_waited_out() -> None:
 @awaited
 async def test_a_mistaken_retry_after_does_not_end_the_export() -> None:
     refusal = web.Response(status=503, headers={"Retry-After": "999999999"})
-    async with serve(answering(refusal)) as found, exporting(found.url) as (exporter, agent):
+    async with (
+        serve(answering(refusal)) as found,
+        exporting(found.url, limits=FULL_BATCHES) as (exporter, agent),
+    ):
         exporter.put(done(number=20))
         await until_async(lambda: agent.counted() == {"gave_up": 10, "sent": 10})
 
@@ -89,7 +92,7 @@ async def test_a_mistaken_retry_after_does_not_end_the_export() -> None:
 @awaited
 async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    limits = {"timeout_seconds": 0.5}
+    limits = {**FULL_BATCHES, "timeout_seconds": 0.5}
     reply = answering(*[web.Response(status=503) for _ in range(3)])
     async with serve(reply) as found, exporting(found.url, limits=limits) as (exporter, agent):
         exporter.put(done(number=40))

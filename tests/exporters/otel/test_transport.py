@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.exporters.otel.collector import PROTOBUF, rejecting, serve
-from tests.exporters.otel.running import answering, awaited, exporting, raw
+from tests.exporters.otel.running import FULL_BATCHES, answering, awaited, exporting, raw
 from tests.exporters.otel.scores import done
 from tests.waiting import until_async
 
@@ -31,7 +31,10 @@ async def test_what_may_pass_is_tried_again(status: int) -> None:
 @awaited
 async def test_what_will_not_pass_is_tried_once(status: int) -> None:
     gone = web.Response(status=status, headers={"Location": "http://127.0.0.1:1/"})
-    async with serve(answering(gone)) as found, exporting(found.url) as (exporter, agent):
+    async with (
+        serve(answering(gone)) as found,
+        exporting(found.url, limits=FULL_BATCHES) as (exporter, agent),
+    ):
         exporter.put(done(number=20))
         await until_async(lambda: agent.counted() == {"refused": 10, "sent": 10})
         assert len(found.raw) == 2
@@ -41,7 +44,7 @@ async def test_what_will_not_pass_is_tried_once(status: int) -> None:
 async def test_a_receiver_that_is_too_slow_is_given_up() -> None:
     async with (
         serve(answering(600.0)) as found,
-        exporting(found.url, limits={"timeout_seconds": 1}) as (exporter, agent),
+        exporting(found.url, limits={**FULL_BATCHES, "timeout_seconds": 1}) as (exporter, agent),
     ):
         exporter.put(done(number=20))
         await until_async(lambda: agent.counted() == {"gave_up": 10, "sent": 10})
