@@ -1,4 +1,4 @@
-"""What `benchmarks.kafka_workers` compares a worker with: programs that read traces and do no more.
+"""Read traces and do no more: the programs that `benchmarks.kafka_workers` compares a worker with.
 
     python -m benchmarks.kafka_rivals {loop|faust} BOOTSTRAP GROUP FROM TO
 

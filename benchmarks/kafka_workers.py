@@ -1,4 +1,4 @@
-"""What does a Kafka worker cost a message, how do workers scale, and how soon is one replaced?
+"""Measure what a Kafka worker costs, how workers scale, and how soon one is replaced.
 
     python -m benchmarks.kafka_workers [PART ...] [--messages N] [--rounds N]
 
@@ -214,9 +214,12 @@ def in_order(number: int) -> float:
 
 
 def middle(values: Sequence[float], digits: int = 0) -> str:
-    """Median, least and greatest."""
-    found = (statistics.median(values), min(values), max(values))
-    return "{} ({} … {})".format(*(f"{value:,.{digits}f}" for value in found))
+    """Return the median with the least and the greatest."""
+
+    def text(value: float) -> str:
+        return f"{value:,.{digits}f}"
+
+    return f"{text(statistics.median(values))} ({text(min(values))} … {text(max(values))})"
 
 
 def cost(server: KafkaServer, folder: Path, options: argparse.Namespace) -> None:

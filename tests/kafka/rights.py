@@ -42,7 +42,7 @@ class Right(NamedTuple):
 
 
 def documented_rights() -> Iterator[Right]:
-    """What the commands of docs/kafka.md grant."""
+    """Yield the rights that the commands of docs/kafka.md grant."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--add", action="store_true", required=True)
@@ -59,7 +59,7 @@ def documented_rights() -> Iterator[Right]:
 
 
 def rights_of_commands() -> dict[str, list[Right]]:
-    """What the table of docs/kafka.md says that commands need, by their name in it."""
+    """Return the rights of the table of docs/kafka.md, by the name of the command."""
     prefixes = {"topic": ("rag.", "ragmeter-"), "group": ("ragmeter",)}
     text = (ROOT / "docs/kafka.md").read_text("utf-8")
     found: dict[str, list[Right]] = {}

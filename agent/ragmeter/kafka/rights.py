@@ -10,7 +10,8 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
 )
 
-LACKING = "the user lacks a right that the command needs (docs/kafka.md, Rights)"
+_WHERE = "(docs/kafka.md, Rights)"
+LACKING = f"the user lacks a right that the command needs {_WHERE}"
 
 _NEEDED = (
     (TopicAuthorizationFailedError, "Read and Write of the topic"),
@@ -30,4 +31,4 @@ def missing_right(error: BaseException) -> str:
 
 def name_right(needed: str, names: Iterable[str]) -> str:
     """Return that the user needs a right, such as "Read of the group", on what has these names."""
-    return f"the user needs {needed} {', '.join(sorted(names))} (docs/kafka.md, Rights)"
+    return f"the user needs {needed} {', '.join(sorted(names))} {_WHERE}"

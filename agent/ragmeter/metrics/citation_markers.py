@@ -16,6 +16,7 @@ from ragmeter.core.folded_text import INVISIBLE
 from ragmeter.metrics.citation_targets import LABEL, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern
+from ragmeter.metrics.plain_text import CIRCLED, RAISED, RAISED_IN_BRACKETS
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
 _UNSEEN = re.compile(f"[{INVISIBLE}]")
@@ -64,10 +65,10 @@ _ORDINARY_NUMBER = Pattern(
     r"|nine|ten|twelve|\d)\s{0,2}\Z",
     IGNORE_CASE,
 )
-_RAISED = Pattern(r"[¹²³⁰⁴-⁹](?:[,˒⁻\s]{0,2}[¹²³⁰⁴-⁹]){0,20}|⁽[¹²³⁰⁴-⁹]{1,3}⁾|[①-⒇⓵-⓾❶-❿➀-➉]")
-_CIRCLED = frozenset(
-    map(chr, (*range(0x2460, 0x2488), *range(0x24F5, 0x24FF), *range(0x2776, 0x278A)))
+_RAISED = Pattern(
+    rf"{RAISED}(?:[,˒⁻\s]{{0,2}}{RAISED}){{0,20}}|{RAISED_IN_BRACKETS}|{CIRCLED}",
 )
+_CIRCLED = Pattern(CIRCLED)
 _CARET = Pattern(r"\^\(?(\d{1,3}(?:,\s?\d{1,3}){0,9})\)?\^?")
 # Between bars or behind "#", at the end of a clause
 _BARRED = Pattern(r"(?<=[\w.!?%\"”)])\s?([|‖]{1,2})(\d{1,2}(?:\s?,\s?\d{1,2}){0,5})\1")
@@ -694,7 +695,7 @@ def _read_raised(state: _Answer) -> None:
     text = state.text
     for match in _RAISED.finditer(text):
         start, end = match.span()
-        circled = text[start] in _CIRCLED
+        circled = _CIRCLED.match(text, start) is not None
         if state.is_taken(start, end) or (not circled and _is_power(text, start)):
             continue
         if circled and (

@@ -19,9 +19,12 @@ from ragmeter.metrics.structured import looks_structured
 
 _UNSEEN = re.compile(f"[{INVISIBLE}\u200c\u200d]")
 # Raised digits behind a word are notes, behind a unit or a number exponents.
-_NOTE = re.compile(r"(?<=[^\W\d_]{3})[¹²³⁰⁴-⁹]{1,3}")
-# Those of citations, within a line; NFKC makes digits and letters of them.
-_CIRCLED = re.compile(r"[①-⒇⓵-⓾❶-❿➀-➉]|⁽[¹²³⁰⁴-⁹]{1,3}⁾")
+RAISED = "[¹²³⁰⁴-⁹]"
+_NOTE = re.compile(rf"(?<=[^\W\d_]{{3}}){RAISED}{{1,3}}")
+# NFKC would make digits and letters of the numbers that cite within a line.
+CIRCLED = "[①-⒇⓵-⓾❶-❿➀-➉]"
+RAISED_IN_BRACKETS = rf"⁽{RAISED}{{1,3}}⁾"
+_CITING = re.compile(f"{CIRCLED}|{RAISED_IN_BRACKETS}")
 _TAG = kernel.Pattern(
     r"<!--.{0,2000}?-->|<(script|style)\b.{0,20000}?</\1>"
     r"|</?[a-z][a-z1-6]{0,9}(?:\s[^<>]{0,300})?/?>",
@@ -151,8 +154,8 @@ def _unescape(escape: str) -> str:
 def _raise(text: str, start: int, end: int) -> str:
     """Return [start, end), with a blank for the raised number of a note behind a word."""
     old = text[start:end]
-    if _CIRCLED.search(old) and text[text.rfind("\n", 0, start) + 1 : start].strip(" \t>*-"):
-        return _CIRCLED.sub(lambda match: " " * len(match[0]), old)
+    if _CITING.search(old) and text[text.rfind("\n", 0, start) + 1 : start].strip(" \t>*-"):
+        return _CITING.sub(lambda match: " " * len(match[0]), old)
     if not _NOTE.search(text, max(0, start - 3), end):
         return old
     head = text[max(0, start - 3) : start]

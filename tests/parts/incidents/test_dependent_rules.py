@@ -32,7 +32,7 @@ def traffic(length: int) -> Iterator[ScoredTrace]:
 
 
 def firing(length: int, **changes: object) -> bool:
-    """Whether a rule holds of the traffic."""
+    """Return whether a rule fires on the traffic."""
     made = rule(window="1h", severity="warning", **changes)
     aggregator = Aggregator(AgentSettings(), [made], [], parts=(QuestionsPart, IncidentsPart))
     for trace in traffic(length):

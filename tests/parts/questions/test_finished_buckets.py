@@ -1,4 +1,4 @@
-"""What is kept of finished buckets is the same as what is summed anew."""
+"""Sums that are kept of finished buckets are those that a new reader makes."""
 
 from __future__ import annotations
 

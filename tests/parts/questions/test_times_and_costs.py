@@ -152,7 +152,7 @@ class Held(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Whether it does; an end that is not known does not miss."""
+        """Whether the interval holds the truth; an end that is not known does not miss."""
         level = self.level
         return level.lower <= self.truth and (level.upper is None or self.truth <= level.upper)
 

@@ -39,7 +39,7 @@ BINS = 10  # of a cheap score from 0 to 1
 EDGES = tuple(at / BINS for at in range(1, BINS))
 
 SHARES = TRACKED[: TRACKED.index("cost")]
-"""Those of `TRACKED` that lie in 0..1."""
+"""The values of `TRACKED` that lie in 0..1."""
 
 SLOW = 0.05
 """The part of the requests that takes longer than `fast` says."""
