@@ -52,9 +52,10 @@ __all__ = ["main"]
 EXAMPLE = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 SIZES = (5_000, 7_500)  # bytes: 6 kB on average
 WARM = 400  # messages before the clock runs: code is imported, connections are made
-PARTITIONS = 12  # so that six workers have the same to do
+PARTITIONS = 12  # so that six and twelve workers have the same to do
 RATE = 100.0  # traces a second of event time
-QUARTER = 0.25  # of a core: six workers leave the broker half a core of two
+QUARTER = 0.25  # of a core
+EIGHTH = 0.125  # of a core: twelve workers leave the broker half a core of two
 SERVICES = 20
 SESSION_SECONDS = 30  # the default
 DAY_SERVICES, DAY_STEP = 50, 120.0  # seconds between two traces of a service
@@ -73,9 +74,9 @@ class Run(NamedTuple):
 
 
 class Bounded(NamedTuple):
-    """So many workers with so many cores each, and the services of the traffic."""
+    """How many workers are compared, with so many cores each, and the services of the traffic."""
 
-    most: int
+    counts: Sequence[int]
     services: int
     cores: float
 
@@ -253,7 +254,7 @@ def compare_counts(
     server: KafkaServer, folder: Path, options: argparse.Namespace, plan: Bounded
 ) -> None:
     """Print the rates of one and of several workers with the same part of a core each."""
-    runs: dict[int, list[Run]] = {1: [], plan.most: []}
+    runs: dict[int, list[Run]] = {count: [] for count in plan.counts}
     for edition in range(options.rounds):
         warm = traces(WARM, plan.services, in_order, edition)
         lines = traces(options.messages, plan.services, in_order, edition)
@@ -272,11 +273,11 @@ def compare_counts(
 
 
 def scaling(server: KafkaServer, folder: Path, options: argparse.Namespace) -> None:
-    compare_counts(server, folder, options, Bounded(2, SERVICES, QUARTER))
+    compare_counts(server, folder, options, Bounded((1, 2), SERVICES, QUARTER))
 
 
 def hot(server: KafkaServer, folder: Path, options: argparse.Namespace) -> None:
-    compare_counts(server, folder, options, Bounded(6, 1, QUARTER))
+    compare_counts(server, folder, options, Bounded((1, 6, 12), 1, EIGHTH))
 
 
 def takeover(server: KafkaServer, folder: Path, options: argparse.Namespace) -> None:
