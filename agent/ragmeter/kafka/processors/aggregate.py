@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 # Records are counted as they come. Their rows are written after so many seconds, or at once where
 # an alert moves: a service has some eight rows in a step, however many of its records it has.
-# Longer steps write less (times out of order: 650 bytes of state a trace in 5 s, 470 in 10), and
-# leave a worker longer in doubt whether a partition is still its own.
+# Longer steps write less (230 bytes of state a trace, 540 where times are out of order by up to 15
+# minutes), and leave a worker longer in doubt whether a partition is still its own.
 STEP_SECONDS = 10.0
 _GATHER_SECONDS = 0.2
 
@@ -88,8 +88,8 @@ class StatefulOwner(TransactionalOwner, Generic[S]):
     `state` may be read while `group.lock` is held. `remedy` says what to do where one is missing.
     """
 
-    # rows shrink to a fifth, and nothing needs to be installed for it
-    compression = "gzip"
+    # rows shrink to a ninth; gzip takes a fifth more room and several times the processor
+    compression = "zstd"
     remedy = ""
     group: StateGroup
 
