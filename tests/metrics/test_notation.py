@@ -223,6 +223,34 @@ def test_numbers_in_words_are_read(text: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("凌晨12点", 0),
+        ("晚上12点", 0),
+        ("中午12点", 720),
+        ("中午1点", 780),
+        ("午前0時", 0),
+        ("午後0時15分", 735),
+        ("夜11時半", 1410),
+        ("晚上2点", 120),
+        ("밤 11시", 1380),
+        ("下午十二点二十五分", 745),
+        ("下午15:30", 930),
+    ],
+)
+def test_times_of_chinese_japanese_and_korean_are_read(text: str, minutes: int) -> None:
+    assert values(text) == [("t", str(minutes)), ("h", str(minutes % 720))]
+
+
+@pytest.mark.parametrize(
+    "text", ["3時間", "3시간", "3点建议", "早上好", "T15", "AT15:30", "T99:30"]
+)
+def test_what_is_no_time_is_none(text: str) -> None:
+    assert not any(value[0] in "th" for *_, found in find_quantities(text) for value in found)
+    assert plain_text(text).text is text
+
+
+@pytest.mark.parametrize(
     "text",
     ["The 401(k) has 3 parts.", "1. Open it.\n2. Close it.", "A plain answer without any."],
 )
@@ -294,6 +322,48 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
         "The warranty starts on 5 March 2024 at {} and covers repairs.",
         ["half past three", "15:30", "15h30", "15.30 Uhr"],
         ["3:30 am", "16:30", "half past four"],
+    ),
+    (
+        "The backup of the billing database began on March 5, 2024 at 3:30 pm by the clock.",
+        "The backup of the billing database began on March 5, 2024 at {}.",
+        [
+            "下午3:30",
+            "下午三点半",
+            "下午 3点30分",
+            "午後3時30分",
+            "오후 3:30",
+            "오후 3시 30분",
+            "15時30分",
+            "T15:30",
+            "T15:30:00Z",
+        ],
+        [
+            "上午3:30",
+            "下午四点半",
+            "午後4時30分",
+            "오후 5:30",
+            "오전 3시 30분",
+            "16時30分",
+            "T16:30:00Z",
+        ],
+    ),
+    (
+        "The backup of the billing database began at 2024-03-05T15:30:00Z and ended well.",
+        "The backup of the billing database began {} and ended well.",
+        [
+            "at 2024-03-05T15:30:00+00:00",
+            "at 20240305T153000Z",
+            "at 2024-03-05 15:30",
+            "on March 5, 2024 at 3:30 pm",
+            "on 5 March 2024 at 下午3:30",
+        ],
+        ["at 2024-03-05T16:30:00Z", "on March 5, 2024 at 3:30 am", "on 5 March 2024 at 오후 4:30"],
+    ),
+    (
+        "The night market beside the railway station opens at 早上9点 on every day of the week.",
+        "The night market beside the railway station opens at {} on every day of the week.",
+        ["9 am", "9:00 a.m.", "09:00", "上午9点", "午前9時", "오전 9시"],
+        ["8 am", "9 pm", "下午9点", "午後10時"],
     ),
     (
         "Sales rose 12.5 percent to 5.2 million units in FY23, and 1,200 people work there.",

@@ -1,8 +1,9 @@
 r"""The plain text of a passage, a query or an answer: the same characters however written.
 
 Ligatures, full-width and composed letters, blanks of all kinds, words broken at the end of a line,
-soft hyphens and other characters that nobody sees, HTML's entities and tags, and line feeds that
-were written as `\n`. Most texts are plain already, which takes a microsecond to see.
+soft hyphens and other characters that nobody sees, HTML's entities and tags, times as in
+"2024-03-05T15:30:00Z", and line feeds that were written as `\n`. Most texts are plain already,
+which takes a microsecond to see.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ def plain_text(text: str, *, record: bool = False) -> PlainText:
             new = new if new.isascii() else _fold(new)
         elif old[0] == "\\" and old.isascii():
             new = old if lined else _unescape(old)
+        elif old[0] == "T" and old.isascii() and len(old) > 2:
+            new = _time(old, behind_date=start > 0 and text[start - 1].isdecimal())
         elif old[0] == "-" and old.isascii():
             new = ""
         else:
@@ -149,6 +152,13 @@ def plain_passage(text: str) -> str:
 
 def _unescape(escape: str) -> str:
     return chr(int(escape[2:], 16)) if escape[1] == "u" else "\t" if escape[1] == "t" else "\n"
+
+
+def _time(written: str, *, behind_date: bool) -> str:
+    """Return "T15:30:00Z" as 15:30, on the clock where it was written."""
+    digits = re.split(r"[Z+.-]", written[1:])[0].replace(":", "")
+    parts = [digits[at : at + 2] for at in range(0, len(digits), 2)]
+    return " " * behind_date + ":".join(parts[:2] if parts[2:] == ["00"] else parts)
 
 
 def _raise(text: str, start: int, end: int) -> str:

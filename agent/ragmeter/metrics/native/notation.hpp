@@ -44,13 +44,19 @@ namespace ragmeter {
     "seventeen|thirteen|fourteen|eighteen|nineteen|fifteen|sixteen|seventy|eleven|twelve|twenty" \
     "|thirty|eighty|ninety|three|seven|eight|forty|fifty|sixty|four|five|nine|one|two|six|ten" \
     "|hundred|thousand|million|billion|trillion|dozen"
+// Words of Chinese, Japanese and Korean before a time.
+#define WIDE_MORNING "凌晨|清晨|早晨|早上|上午|早朝|午前|朝|오전|새벽|아침"
+#define WIDE_NIGHT "晚上|夜晚|夜|밤"
+#define WIDE_HALF "(?:" WIDE_MORNING "|中午|昼|낮|下午|傍晚|午後|午后|夕方|오후|저녁|" WIDE_NIGHT ")"
+#define WIDE_HOUR "(?:\\d{1,2}|[一二两兩三四五六七八九十]{1,2})"
+#define WIDE_MINUTE "(?:\\d{1,2}|[零〇一二三四五六七八九十]{1,3})"
 #define HOUR "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 #define DIGIT_WORD "zero|one|two|three|four|five|six|seven|eight|nine"
 #define NUMBER_WORDS \
     "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
 
 const char QUANTITY[] =
-    "(?<![\\w.])(?:(?P<weekday>" WEEKDAY ")(?:, ?| )(?:the )?(?=\\w))?(?:"
+    "(?:(?<![\\w.])|(?=" WIDE_HALF "))(?:(?P<weekday>" WEEKDAY ")(?:, ?| )(?:the )?(?=\\w))?(?:"
     "(?P<compact>(?P<ky>(?:19|20)\\d\\d)(?P<km>0[1-9]|1[0-2])(?P<kd>0[1-9]|[12]\\d|3[01])(?![\\w]|[.,]\\d))"
     "|(?P<iso>(?P<iy>" YEAR ")(?P<is>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=is)(?P<id>0?[1-9]|[12]\\d"
     "|3[01])(?!\\d)(?:T00:00(?::00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))?)"
@@ -66,6 +72,9 @@ const char QUANTITY[] =
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
     "|(?P<clock>(?P<ch>[01]?\\d"
     "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?)"
+    "|(?P<wide>(?P<wa>" WIDE_HALF ") ?(?P<wh>" WIDE_HOUR ")(?::(?P<wm>[0-5]\\d)(?!\\d)| ?[点點时時시](?![間间간])"
+    "(?: ?(?P<wn>" WIDE_MINUTE ") ?[分분]|(?P<wd>[0-5]\\d)(?!\\d)| ?(?P<wk>[半반]))?))"
+    "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
     "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b)"
     "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
     "|(?P<half>half past (?P<hp>\\d{1,2}|" HOUR ")\\b)"
@@ -85,20 +94,22 @@ const char QUANTITY[] =
 
 // The groups of `QUANTITY`; those of its kinds come first.
 enum Group {
-    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_UHR, G_NOON, G_HALF,
+    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FISCAL, G_QUARTER, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
-    G_WORDS, G_WPERCENT, G_WNAME, G_COUNT
+    G_WORDS, G_WPERCENT, G_WNAME,
+    G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_COUNT
 };
 const char* const GROUPS[] = {
-    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "uhr", "noon", "half",
+    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fiscal", "quarter", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
+    "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -155,6 +166,8 @@ struct Quantity {
     // What it is a value of: a unit, or a date, time and so on.
     const Letters& kind() const {
         const Key& first = keys[0];
+        static const Letters time = U"time";
+        if (is_time()) return time;  // whether its half of the day is known or not
         return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
     }
     bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
@@ -344,7 +357,8 @@ class Notation {
         Match match;
         Py_ssize_t end = 0;
         for (Py_ssize_t at = 0; at < text.size; at++)
-            if (is_figure(text.at(at)) && !joins_before(text, at)) starts.push_back(at);
+            if ((is_figure(text.at(at)) && !joins_before(text, at)) || begins_wide_half(text.at(at)))
+                starts.push_back(at);
         Letters wide;
         std::string narrow;
         Text low;
@@ -390,7 +404,8 @@ class Notation {
     bool may_have(const Text& text) const {
         for (Py_ssize_t at = 0; at < text.size; at++) {
             Py_UCS4 sign = text.at(at);
-            if (sign < 128 ? sign >= '0' && sign <= '9' : Py_UNICODE_ISDECIMAL(sign)) return true;
+            if (sign < 128 ? sign >= '0' && sign <= '9' : Py_UNICODE_ISDECIMAL(sign) || begins_wide_half(sign))
+                return true;
         }
         return holds(wordy_, text);
     }
@@ -481,6 +496,11 @@ class Notation {
         if (sign < 128) return (sign >= '0' && sign <= '9') || sign == '$';
         static const Letters signs = U"€£¥₹₩₽₺₫₱₪฿";
         return signs.find(sign) != Letters::npos || Py_UNICODE_ISDECIMAL(sign);
+    }
+
+    static bool begins_wide_half(Py_UCS4 sign) {
+        static const Letters signs = U"凌清早上午朝오새아中昼낮下傍夕저晚夜밤";
+        return sign > 0x3000 && signs.find(sign) != Letters::npos;
     }
 
     // Whether what stands at a place goes on with a word or a number.
@@ -697,6 +717,31 @@ class Notation {
         return true;
     }
 
+    // Of a number up to 99 in digits or as "十五", "〇五".
+    static long wide_number(const Letters& text) {
+        static const Letters signs = U"〇一二三四五六七八九";
+        if (Py_UNICODE_ISDECIMAL(text[0])) return number_of(text);
+        long tens = 0, last = 0;
+        for (char32_t sign : text) {
+            if (sign == U'十') { tens = last ? last : 1; last = 0; continue; }
+            size_t at = sign == U'两' || sign == U'兩' ? 2 : signs.find(sign);
+            last = at == Letters::npos ? 0 : (long)at;
+        }
+        return tens * 10 + last;
+    }
+
+    // At twelve "上午" may mean noon; "晚上12点" is midnight.
+    static bool wide_time(Quantity& item, const Letters& half, long hour, long minute) {
+        auto one_of = [&](const char32_t* words) { return Letters(words).find(half) != Letters::npos; };
+        if (hour > 24 || minute > 59) return false;
+        bool known = true;
+        if (one_of(U"" WIDE_MORNING)) known = hour != 12 || half == U"凌晨";
+        else if (one_of(U"" WIDE_NIGHT)) hour = hour == 12 ? 0 : hour < 12 && hour > 4 ? hour + 12 : hour;
+        else if (hour < (one_of(U"中午|昼|낮") ? 10 : 12)) hour += 12;
+        if (half == U"凌晨") hour %= 12;
+        return time(item, hour * 60 + minute, known);
+    }
+
     static Letters unit(const Letters& percent, const Letters& sign, const Letters& name) {
         static const std::pair<Letters, std::vector<Letters>> currencies[] = {
             {U"€", {U"€", U"eur", U"euro", U"欧元", U"歐元", U"ユーロ", U"유로"}},
@@ -827,6 +872,17 @@ class Notation {
                 Letters hour = of(G_CH);
                 bool known = number_of(hour) > 12 || hour[0] == '0';
                 return time(item, number_of(hour) * 60 + number(G_CI), known);
+            }
+            case G_WIDE: {
+                long minute = 0;
+                for (Group group : {G_WM, G_WN, G_WD})
+                    if (match.has(groups_[group])) minute = wide_number(of(group));
+                if (match.has(groups_[G_WK])) minute = 30;
+                return wide_time(item, of(G_WA), wide_number(of(G_WH)), minute);
+            }
+            case G_DIGITAL: {
+                long hour = number(G_XH);
+                return time(item, hour * 60 + (match.has(groups_[G_XK]) ? 30 : number(G_XM)), hour > 12);
             }
             case G_UHR: return time(item, number(G_UH) * 60 + number(G_UM), true);
             case G_NOON: {

@@ -10,7 +10,10 @@ class PlainSigns {
     PlainSigns()
         : odd_("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
                "|(?<=[^\\W\\d_])-[ \\t]{0,3}\\r?\\n[ \\t]{0,20}(?=[a-z])"
-               "|(?<![A-Za-z]:)(?<!\\\\)\\\\(?:r\\\\n|[nrt](?![a-z]{1,20}[\\\\/.])|u[0-9a-fA-F]{4})") {}
+               "|(?<![A-Za-z]:)(?<!\\\\)\\\\(?:r\\\\n|[nrt](?![a-z]{1,20}[\\\\/.])|u[0-9a-fA-F]{4})"
+               "|(?<![A-Za-z_])T(?!00:?00(?::?00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))(?:[01]\\d|2[0-4])"
+               "(?::[0-5]\\d(?::[0-5]\\d(?:\\.\\d{1,9})?)?|(?<=\\d{8}T\\d\\d)[0-5]\\d(?:[0-5]\\d)?)"
+               "(?:Z|[+-]\\d\\d:?\\d\\d)?(?!\\w)") {}
 
     // Take a character that stays as it is beside any other; ideographs are known to.
     void add(Py_UCS4 sign) {
@@ -22,7 +25,7 @@ class PlainSigns {
         bool unknown = false;
         for (Py_ssize_t at = 0; at < text.size; at++) {
             Py_UCS4 sign = text.at(at);
-            if (sign == '&' || sign == '\\') return 0;
+            if (sign == '&' || sign == '\\' || begins_time(text, at)) return 0;
             if (sign == '-' && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
                 return 0;
             unknown |= sign > 127 && !stays(sign);
@@ -30,14 +33,14 @@ class PlainSigns {
         return unknown ? -1 : 1;
     }
 
-    // Where a text has entities, words broken at the end of a line, escapes, and characters beyond
-    // ASCII that may change, with the one of ASCII before them.
+    // Where a text has entities, words broken at the end of a line, escapes, times of ISO 8601, and
+    // characters beyond ASCII that may change, with the one of ASCII before them.
     void find(const Text& text, std::vector<std::pair<Py_ssize_t, Py_ssize_t>>& out) const {
         Match match;
         Py_ssize_t at = 0;
         while (at < text.size) {
             Py_UCS4 sign = text.at(at);
-            if ((sign == '&' || sign == '-' || sign == '\\') && odd_.match(text, at, match)) {
+            if ((sign == '&' || sign == '-' || sign == '\\' || begins_time(text, at)) && odd_.match(text, at, match)) {
                 out.push_back({at, match.end()});
                 at = match.end();
                 continue;
@@ -52,6 +55,11 @@ class PlainSigns {
     }
 
   private:
+    static bool begins_time(const Text& text, Py_ssize_t at) {
+        return text.at(at) == 'T' && at + 2 < text.size && text.at(at + 1) >= '0' && text.at(at + 1) <= '2' &&
+            text.at(at + 2) >= '0' && text.at(at + 2) <= '9';
+    }
+
     static constexpr int MOST = 0x3100;
     bool stays(Py_UCS4 sign) const {
         return sign < MOST ? known_[sign] : (sign >= 0x4E00 && sign < 0xA000) || (sign >= 0xAC00 && sign < 0xD7A4);
