@@ -48,8 +48,17 @@ from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.scoring.scorer import Scorer, complete_results
 from ragmeter.trace import Trace
+from ragmeter.windows.estimators import widen_for_missing
 from ragmeter.windows.intervals import estimate_interval
-from ragmeter.windows.sums import WIDTH, ScoreSums, StrataSums, StratumSums, add_strata, stratum_key
+from ragmeter.windows.sums import (
+    WIDTH,
+    ScoreSums,
+    StrataSums,
+    StratumKey,
+    StratumSums,
+    add_strata,
+    stratum_key,
+)
 from ragmeter.windows.windows import Windows
 
 from benchmarks.acceptance_cases import (
@@ -74,6 +83,7 @@ START = 1_760_054_400.0
 HOUR = 3600.0
 SERVICE = "bot"
 GAUGES = ("5m", "1h", "24h")
+BY_CLASS = "by class"  # the estimate by classes of the cheap score
 LEAST = 8  # judged traces that a reported gauge is expected to hold
 Z_95 = NormalDist().inv_cdf(0.975)
 
@@ -269,7 +279,7 @@ def simulate_draws(case: Case, rng: Generator, report: Report) -> None:
             for gauge, (first, expected) in reading.gauges.items():
                 cell = ScoreSums([0] * WIDTH, hour if gauge == "1h" else whole)
                 inside = np.concatenate(column)[first:]
-                for name, assisted in (("judge", False), ("+builtin", True)):
+                for name, assisted in (("judge", False), (BY_CLASS, True)):
                     found = estimate_interval(cell, 0.0, population.top, assisted)
                     plain = uniform_width(rng, inside, cell.scored)
                     key = Cell(case.row, population.kind, name, gauge, "all", expected)
@@ -314,18 +324,35 @@ def _report(
     for population, column in zip(case.populations, columns, strict=True):
         scale = population.top
         values = np.concatenate(column) / scale
-        series = {"judge": population.scorer, "+builtin": f"{population.scorer}+builtin"}
-        for name, scorer in ({"builtin": "builtin"} if case.every else series).items():
-            for gauge, (first, expected) in reading.gauges.items():
-                found = windows.estimate(SERVICE, "", population.metric, scorer, gauge)
-                if found is None or (population.metric, scorer) not in shown or expected < LEAST:
-                    continue
+        scorer = "builtin" if case.every else population.scorer
+        for gauge, (first, expected) in reading.gauges.items():
+            found = windows.estimate(SERVICE, "", population.metric, scorer, gauge)
+            if found is None or (population.metric, scorer) not in shown or expected < LEAST:
+                continue
+            rows = {scorer if case.every else "judge": (found.value, found.lower, found.upper)}
+            if not case.every and (helped := _by_class(windows, population, gauge)) is not None:
+                rows[BY_CLASS] = helped
+            for name, (value, lower, upper) in rows.items():
                 inside = values[first:]
                 truth = _process_mean(case, population) if case.every else float(inside.mean())
                 plain = uniform_width(rng, inside, found.samples, finite=not case.every)
-                interval = (found.value / scale, found.lower / scale, found.upper / scale)
-                cell = Cell(case.row, population.kind, name, gauge, population.name, expected)
-                report.add(cell, truth, interval, found.samples, plain)
+                interval = (value / scale, lower / scale, upper / scale)
+                key = Cell(case.row, population.kind, name, gauge, population.name, expected)
+                report.add(key, truth, interval, found.samples, plain)
+
+
+def _by_class(
+    windows: Windows, population: Population, gauge: str
+) -> tuple[float, float, float] | None:
+    """Return the judge's estimate by classes of the cheap score, None without such a score."""
+    cell = windows.cell(SERVICE, "", population.metric, population.scorer, gauge)
+    if cell is None or all(StratumKey.parse(name).cheap is None for name in cell.strata or ()):
+        return None
+    top = population.top
+    interval = estimate_interval(cell, 0.0, top, assisted=True)
+    if missing := cell.unscored_share():
+        interval = widen_for_missing(interval, missing, 0.0, top)
+    return interval[:3]
 
 
 _MEANS: dict[tuple[str, str], float] = {}
@@ -538,8 +565,8 @@ def _report_uniform_draw(
         return
     values = values / population.top
     plain = uniform_width(rng, values, cell.scored)
-    for name in ("judge",) if cheap is None else ("judge", "+builtin"):
-        found = estimate_interval(cell, 0.0, population.top, name == "+builtin")
+    for name in ("judge",) if cheap is None else ("judge", BY_CLASS):
+        found = estimate_interval(cell, 0.0, population.top, name == BY_CLASS)
         key = Cell(row, population.kind, name, "1h", population.name, n)
         value, lower, upper = (limit / population.top for limit in found[:3])
         report.add(key, float(values.mean()), (value, lower, upper), cell.scored, plain)

@@ -171,10 +171,9 @@ def run_services(report: Report, number: int, seed: int) -> None:
             if judged < LEAST:
                 continue
             interval = (values[kind], values["ci_lower"], values["ci_upper"])
-            series = "+builtin" if scorer.endswith("+builtin") else scorer
             row = "process" if scorer != "builtin" else "process: the rule against the truth"
             nominal = round(rate * TRACES / (2 if gauge == "5m" else 1))
-            cell = Cell(row, f"{kind}s".replace("ratio", "rate"), series, gauge, metric, nominal)
+            cell = Cell(row, f"{kind}s".replace("ratio", "rate"), scorer, gauge, metric, nominal)
             plain = uniform_width(chance, inside, judged)
             report.add(cell, float(inside.mean()), interval, judged, plain)
         report.close_run()

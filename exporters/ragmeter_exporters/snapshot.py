@@ -17,7 +17,6 @@ from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
 from ragmeter.core.json_values import finite_values
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.parts.views import Incident
-from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
 
@@ -108,7 +107,7 @@ def _copy_estimates(snapshot: Snapshot, windows: Windows, service: str, segment:
             estimate = windows.estimate(service, segment, metric, scorer, window)
             if estimate is not None:
                 snapshot.estimates.append((service, segment, metric, series, window, estimate))
-            if segment or is_assisted(series):
+            if segment:
                 continue
             if estimate is not None and series == scorer:
                 share: float | None = estimate.unscored

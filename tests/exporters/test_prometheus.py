@@ -67,19 +67,13 @@ def test_an_estimate_gives_four_gauges(openmetrics: bool) -> None:
 def test_the_share_without_a_value_is_a_gauge_of_whole_services() -> None:
     agent = everything()
     fake = agent.fake
-    fake.table["bot", "", "grounding", "umbrela@3f", "1h"] = estimate_missing = estimate()._replace(
-        unscored=0.25
-    )
-    fake.table["bot", "", "grounding", "umbrela+builtin@3f", "1h"] = estimate_missing
+    fake.table["bot", "", "grounding", "umbrela@3f", "1h"] = estimate()._replace(unscored=0.25)
     found = samples(agent)
     whole = {"service": "bot", "window": "1h"}
     name = "rag_grounding_unscored_ratio"
     assert at(found, name, scorer="builtin", **whole) == 0
     assert at(found, name, scorer="umbrela", fingerprint="3f", **whole) == 0.25
-    assert at(found, name, scorer="umbrela+builtin", fingerprint="3f", **whole) is None
     assert at(found, "rag_relevance_unscored_ratio", scorer="builtin", model="m-1", **whole) is None
-    helped = {"scorer": "umbrela+builtin", "fingerprint": "3f", **whole}
-    assert at(found, "rag_grounding_mean", **helped) == 0.8
 
 
 def test_a_gauge_without_evidence_is_absent() -> None:

@@ -11,12 +11,8 @@ from ragmeter.metrics.registry import metric_specs
     [
         ("builtin", True),
         ("mini", True),
-        ("mini+builtin", True),
         ("hhem", False),
         ("people", False),
-        # the labels correct the error of the score
-        ("people+mini", False),
-        ("people+builtin", False),
     ],
 )
 def test_a_scorer_that_only_estimates_peoples_verdicts_has_an_error_of_its_own(

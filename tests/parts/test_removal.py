@@ -52,7 +52,6 @@ RUN = (
     # simulations of what lies within a part or beneath all of them
     "--ignore=tests/aggregate/test_event_time_gaps.py",
     "--ignore=tests/parts/drift/test_part.py",
-    "--ignore=tests/parts/labels/test_people_sample.py",
     "tests/test_docs.py",
     "tests/test_house.py",
     "tests/test_repository.py",

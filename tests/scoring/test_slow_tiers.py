@@ -118,11 +118,7 @@ def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Pat
         assert graded["scored"] + graded["not_applicable"] == 12
     assert calls == 12 * (1 + 1 + 2)  # claims, facts, and the grades of two passages
     for name, high in (("groundedness_grade", 5), ("context_relevancy", 1)):
-        ((labels, value),) = [
-            v
-            for v in values(text, f"rag_{name}_mean")
-            if 'window="24h"' in v[0] and "+builtin" not in v[0]
-        ]
+        ((labels, value),) = [v for v in values(text, f"rag_{name}_mean") if 'window="24h"' in v[0]]
         assert 'fingerprint="' in labels
         assert 0 < value < high
     assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
@@ -279,7 +275,6 @@ def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) 
                 for metric, scorer in started.windows.series("bot")
                 if metric == "relevance" and scorer.startswith("umbrela")
             }
-    assert series.pop("umbrela+builtin") == 100
     assert sum(series.values()) == 100
     assert series["umbrela"] >= 60  # of those after the first 40, all
     info = values(text, "ragmeter_judge_info") or values(text, "ragmeter_judge_info_info")

@@ -147,4 +147,3 @@ def test_traces_without_a_cheap_score_are_a_part_of_their_own() -> None:
     cell = build_bucket(traces, slots).cell(0)
     assert cell is not None
     assert {name: sums.n for name, sums in cell.sums().items()} == {"low": 1, "low-": 2}
-    assert cell.has_cheap

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.sampling.sampler import drawn_stratum
-from ragmeter.windows.estimators import wilson_interval
-from ragmeter.windows.intervals import assisted_scorer, is_assisted, unassisted_scorer
-from ragmeter.windows.series import Estimate
+from ragmeter.windows.estimators import Interval, wilson_interval
+from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.sums import upstream_stratum
 from ragmeter.windows.windows import Windows
 
@@ -57,11 +56,17 @@ def filled(
     return w
 
 
-def plain_and_helped(w: Windows, metric: str) -> tuple[Estimate, Estimate]:
-    plain = w.estimate("bot", "", metric, "judge", "5m")
-    helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
-    assert plain is not None
-    assert helped is not None
+def judge_interval(
+    w: Windows, *, assisted: bool, metric: str = "answered", window: str = "5m"
+) -> Interval:
+    """Return the judge's interval over a window, with the help of the cheap score or without."""
+    cell = w.cell("bot", "", metric, "judge", window)
+    assert cell is not None
+    return estimate_interval(cell, 0.0, 1.0, assisted)
+
+
+def plain_and_helped(w: Windows, metric: str) -> tuple[Interval, Interval]:
+    plain, helped = (judge_interval(w, assisted=one, metric=metric) for one in (False, True))
     return plain, helped
 
 
@@ -69,15 +74,11 @@ def plain_and_helped(w: Windows, metric: str) -> tuple[Estimate, Estimate]:
 def test_a_cheap_score_that_knows_narrows_the_interval(metric: str) -> None:
     w = filled(1, 4000, 0.05, True, metric)
     plain, helped = plain_and_helped(w, metric)
-    assert w.series("bot") == [(metric, "judge"), (metric, "judge+builtin")]
+    assert w.series("bot") == [(metric, "judge")], "it has no series of its own"
     assert helped.upper - helped.lower < 0.97 * (plain.upper - plain.lower)
-    assert helped.effective_samples > plain.effective_samples
-    assert helped.states == plain.states
+    assert helped.effective > plain.effective
     truth = 0.8 if metric == "answered" else 0.76
     assert helped.lower < truth < helped.upper
-    assert w.states("bot", "", metric, "judge+builtin", "5m") == plain.states
-    points = [p for _, p in w.history("bot", "", metric, "judge+builtin", "5m") if p]
-    assert points
 
 
 @pytest.mark.parametrize("metric", ["answered", "grounding"])
@@ -90,10 +91,11 @@ def test_one_that_knows_nothing_costs_next_to_nothing(metric: str) -> None:
 
 def test_with_too_few_bad_answers_both_are_the_plain_one() -> None:
     w = filled(3, 400, 0.05, True)
-    plain = w.estimate("bot", "", "answered", "judge", "5m")
-    assert plain is not None
-    assert plain.samples < 30
-    assert w.estimate("bot", "", "answered", "judge+builtin", "5m") == plain
+    cell = w.cell("bot", "", "answered", "judge", "5m")
+    assert cell is not None
+    assert cell.scored < 30
+    plain, helped = plain_and_helped(w, "answered")
+    assert helped == plain
 
 
 def test_a_cheap_score_of_yes_and_no_is_a_stratum() -> None:
@@ -106,8 +108,7 @@ def test_a_cheap_score_of_yes_and_no_is_a_stratum() -> None:
         # of the flagged ones only bad ones are judged
         taken = n % 400 == 20 if flagged else n % 10 == 1
         w.add(one if taken else left_out(one), "bot")
-    helped = w.estimate("bot", "", "answered", "judge+builtin", "5m")
-    assert helped is not None
+    helped = judge_interval(w, assisted=True)
     assert helped.value == pytest.approx(0.95)
     assert helped.upper > 0.96  # 0.975 of all are good
 
@@ -139,7 +140,6 @@ def test_where_every_trace_was_judged_a_cheap_score_knows_nothing_more(metric: s
     """How many traces of each class the process gives is not known better than this traffic is."""
     w = filled(5, 800, 1.0, True, metric)
     plain, helped = plain_and_helped(w, metric)
-    assert helped.samples == 800
     ends = [(one.value, one.lower, one.upper) for one in (plain, helped)]
     assert ends[1] == pytest.approx(ends[0], abs=0.004)
     assert helped.upper - helped.lower > 0.95 * (plain.upper - plain.lower)
@@ -167,8 +167,7 @@ def coverage_with_help(
                 one = judged(n, float(good), kept * rate, stratum, cheap)
                 one = one._replace(probability=kept)
                 w.add(one if rng.random() < rate else left_out(one), "bot")
-        found = w.estimate("bot", "", "answered", "judge+builtin", "24h")
-        assert found is not None
+        found = judge_interval(w, assisted=True, window="24h")
         held += found.lower <= (0.9 if process else good_ones / number) <= found.upper
         width += (found.upper - found.lower) / runs
     return held / runs, width
@@ -192,7 +191,7 @@ def test_an_earlier_sampler_leaves_the_sizes_of_the_classes_unknown(
 
 def test_classes_are_of_the_traffic_that_the_metric_applies_to() -> None:
     """Only draws tell to which half of each class it applies: a sharp cheap score is no census."""
-    rng, runs, held = random.Random(9), 120, {"judge": 0, "judge+builtin": 0}
+    rng, runs, held = random.Random(9), 120, {False: 0, True: 0}
     for _ in range(runs):
         w, values = windows(), []
         for n in range(800):
@@ -204,10 +203,9 @@ def test_classes_are_of_the_traffic_that_the_metric_applies_to() -> None:
             elif not applies:
                 left_out(one, ScoreState.NOT_APPLICABLE)
             w.add(one, "bot")
-        for scorer in held:
-            found = w.estimate("bot", "", "answered", scorer, "5m")
-            assert found is not None
-            held[scorer] += found.lower <= sum(values) / len(values) <= found.upper
+        for assisted in held:
+            found = judge_interval(w, assisted=assisted)
+            held[assisted] += found.lower <= sum(values) / len(values) <= found.upper
     # as if the draws had told it exactly the helped interval would cover .59
     assert min(held.values()) / runs > 0.92, held
 
@@ -232,13 +230,6 @@ def test_the_interval_covers_where_the_judge_fails_on_nearly_all_bad_answers() -
     assert held / runs > 0.935, held
 
 
-def test_without_cheap_scores_there_is_no_assisted_series() -> None:
-    w = windows()
-    for n in range(10):
-        w.add(judged(n, 1.0, 0.5, "rest", None), "bot")
-    assert w.series("bot") == [("answered", "judge")]
-
-
 def test_the_versions_of_a_judge_share_the_strata_and_keep_their_names() -> None:
     current: dict[tuple[str, str], str] = {}
     w = windows(current=current)
@@ -249,20 +240,17 @@ def test_the_versions_of_a_judge_share_the_strata_and_keep_their_names() -> None
         scorer = "judge@1" if n < 220 else "judge@2"
         w.add(judged(n, float(n % 4 > 0), 0.5, "rest", 0.8, scorer=scorer), "bot")
     current["answered", "judge"] = "judge@2"
-    assert w.current_scorer("answered", "judge+builtin") == "judge+builtin@2"
-    assert {scorer for _, scorer in w.series("bot")} == {
-        *("judge", "judge+builtin"),
-        *("judge@1", "judge+builtin@1"),
-    }
+    assert w.current_scorer("answered", "judge") == "judge@2"
+    assert {scorer for _, scorer in w.series("bot")} == {"judge", "judge@1"}
     new = w.bucket("bot", "", "answered", "judge", 60, BASE)
     assert new is not None
     assert new.sums()["rest"].size >> 24 == 320
-    helped = w.estimate("bot", "", "answered", "judge+builtin", "5m")
-    assert helped is not None
-    assert helped.samples == 100
-    named = w.estimate("bot", "", "answered", "judge+builtin@2", "5m")
+    found = w.estimate("bot", "", "answered", "judge", "5m")
+    assert found is not None
+    assert found.samples == 100
+    named = w.estimate("bot", "", "answered", "judge@2", "5m")
     assert named is not None
-    assert (helped.value, helped.lower, helped.upper) == (named.value, named.lower, named.upper)
+    assert (found.value, found.lower, found.upper) == (named.value, named.lower, named.upper)
 
 
 def test_a_burst_under_a_budget_is_a_stratum_of_its_own() -> None:
@@ -278,20 +266,18 @@ def test_a_burst_under_a_budget_is_a_stratum_of_its_own() -> None:
     assert found.value == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("scorer", ["judge", "judge+builtin"])
-def test_traffic_of_which_hardly_any_was_drawn_is_not_taken_for_the_rest(scorer: str) -> None:
+@pytest.mark.parametrize("assisted", [False, True])
+def test_traffic_of_which_hardly_any_was_drawn_is_not_taken_for_the_rest(assisted: bool) -> None:
     """An overload fills the queue of a judge that hangs: the rest of it is drawn too rarely."""
     w = windows(min_samples=1)
     for n in range(100):
         w.add(judged(n, 1.0, 1.0, "rest:0", 0.9), "bot")
-    alone = w.estimate("bot", "", "answered", scorer, "5m")
+    alone = judge_interval(w, assisted=assisted)
     for n in range(100, 400):  # of which, by bad luck or good, none
         w.add(left_out(judged(n, 0.0, 0.004, "rest:8", 0.9)), "bot")
-    beside = w.estimate("bot", "", "answered", scorer, "5m")
-    assert alone is not None
-    assert beside is not None
+    beside = judge_interval(w, assisted=assisted)
     assert alone.lower > 0.94
-    assert beside.effective_samples < 6
+    assert beside.effective < 6
     assert beside.lower < 0.5
 
 
@@ -347,10 +333,3 @@ def test_results_that_came_without_their_trace_expire_as_well() -> None:
     assert w.count_traces("bot", "model=a", "24h") == 1
     w.advance(BASE + 200_000)
     assert w.services() == []
-
-
-def test_names() -> None:
-    assert assisted_scorer("umbrela@3f") == "umbrela+builtin@3f"
-    assert unassisted_scorer("umbrela+builtin@3f") == "umbrela@3f"
-    assert is_assisted("umbrela+builtin")
-    assert not is_assisted("umbrela@x+builtin")

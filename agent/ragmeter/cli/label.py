@@ -89,9 +89,9 @@ def label(
 ) -> None:
     """Draw traces with known probability, and ask you about them.
 
-    The labels give an unbiased estimate of what you would say of all traces (people), a narrower
-    one with the help of the cheap score (people+builtin), and the agreement of every scorer with
-    you. y: yes, n: no, ?: cannot tell, q: stop; the next call goes on.
+    The labels give an estimate of what you would say of all traces, in which the scores of all
+    traces help where they narrow it, and the agreement of every scorer with you. y: yes, n: no,
+    ?: cannot tell, q: stop; the next call goes on.
     """
     settings = options.load_or_exit(config)
     with options.exit_on_error():
@@ -246,8 +246,8 @@ class _FileDraw:
 
         labels = {at: (verdict, self._probability) for at, verdict in self._verdicts.items()}
         rows = [
-            (metric, scorer, one.value, one.lower, one.upper, one.samples)
-            for metric, scorer, one in estimate_people(self._cheap, labels, self._helper)
+            (metric, PEOPLE, one.value, one.lower, one.upper, samples)
+            for metric, one, samples in estimate_people(self._cheap, labels, self._helper)
         ]
         labelled = [
             LabelledScores(verdict.given, scorer_values(map(Score.to_dict, scored.results)))
@@ -298,7 +298,6 @@ def _estimates_table(title: str, rows: Iterable[Sequence[Any]]) -> Table:
     for metric, scorer, value, lower, upper, n in rows:
         limits = f"{lower:.2f} … {upper:.2f}"
         add_text_row(table, metric, scorer, f"{value:.2f}", limits, f"{n:,}")
-    table.caption = "+…: with the help of that score of all traces, whose error your labels correct"
     return table
 
 

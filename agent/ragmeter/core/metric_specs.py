@@ -31,8 +31,8 @@ _JUDGES = frozenset(("umbrela", "judge", "autonuggetizer", "annotation"))
 
 
 def is_judged(scorer: str) -> bool:
-    """Return whether an LLM judge gives the scores, alone or helped by a built-in score."""
-    return not _JUDGES.isdisjoint(scorer.partition("@")[0].split("+"))
+    """Return whether an LLM judge gives the scores."""
+    return scorer.partition("@")[0] in _JUDGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,9 @@ class MetricSpec:
     def has_own_error(self, scorer: str) -> bool:
         """Return whether a scorer without a judge only estimates what people would say.
 
-        Its interval covers sampling, and not that error. In `mini+builtin` the second scorer helps
-        with the sampling alone.
+        Its interval covers sampling, and not that error.
         """
-        return scorer.partition("+")[0] in _ESTIMATING and not _JUDGING.isdisjoint(self.scorers)
+        return scorer in _ESTIMATING and not _JUDGING.isdisjoint(self.scorers)
 
     @property
     def range(self) -> str:

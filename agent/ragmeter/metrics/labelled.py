@@ -42,9 +42,6 @@ VERDICT_METRICS = {
 PEOPLE_PAIRS: tuple[MetricScorer, ...] = tuple((name, PEOPLE) for name in VERDICT_METRICS.values())
 # The stratum of all traces that people may be asked about.
 PEOPLE_STRATUM = "people"
-# Likewise of those that a local model has scored. They are a sample, so that the sizes of the
-# classes of its score are estimates, too.
-SAMPLE_STRATUM = "sample"
 
 # The metric by which traces are sorted before a draw, and that a local model scores.
 SORTED_BY = "grounding"

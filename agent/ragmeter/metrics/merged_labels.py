@@ -65,15 +65,10 @@ TimedLabels = tuple[TimedLabel, ...]
 
 
 class LabelProbability(NamedTuple):
-    """The probability with which a trace was chosen to be labelled, as of Unix time `at`.
-
-    `drawn_here`: from a pool that a trace enters once a local model has scored it, so that the
-    model's probability is in it.
-    """
+    """The probability with which a trace was chosen to be labelled, as of Unix time `at`."""
 
     at: float
     probability: float
-    drawn_here: bool = False
 
 
 class GivenLabels(NamedTuple):
@@ -85,11 +80,7 @@ class GivenLabels(NamedTuple):
     def merge(self, new: GivenLabels) -> GivenLabels:
         """Return these and more labels; the order in which they come does not matter."""
         given = [one for one in (self.probability, new.probability) if one is not None]
-        latest = max(given, default=None)
-        if latest is not None:  # a correction is of the same draw
-            same = (one for one in given if one.probability == latest.probability)
-            latest = latest._replace(drawn_here=any(one.drawn_here for one in same))
-        return GivenLabels(merge_labels(self.labels, new.labels), latest)
+        return GivenLabels(merge_labels(self.labels, new.labels), max(given, default=None))
 
     def restrict(self, passages: Sequence[str] | None) -> GivenLabels:
         """Return the labels without those of other passages than these, by their hashes."""

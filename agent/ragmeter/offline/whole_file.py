@@ -6,10 +6,13 @@ Unlike in the running agent nothing expires: there are no windows and no horizon
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import PEOPLE, Feedback, Verdict
@@ -36,9 +39,10 @@ from ragmeter.metrics.merged_labels import (
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
+from ragmeter.parts.questions.estimator import narrowest, regression_estimate
 from ragmeter.trace import Trace
-from ragmeter.windows.intervals import assisted_scorer
-from ragmeter.windows.series import Estimate
+from ragmeter.windows.estimators import Interval, widen_for_missing
+from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.windows import Windows
 
 MINI_SCORER = "mini"  # the embedded model
@@ -116,11 +120,11 @@ def read_cheap_scores(scored: ScoredTrace) -> tuple[dict[str, float], str]:
 
 
 class PeopleEstimate(NamedTuple):
-    """What people would say of all traces of a file."""
+    """What people would say of all traces of a file, from `samples` labels."""
 
     metric: str
-    scorer: str
-    estimate: Estimate
+    interval: Interval
+    samples: int
 
 
 def estimate_people(
@@ -128,15 +132,16 @@ def estimate_people(
     labels: Mapping[int, tuple[Verdict, float]],
     helper: str,
 ) -> list[PeopleEstimate]:
-    """Estimate people's rates over all traces from the labels of some, as the windows do.
+    """Estimate people's rates over all traces from the labels of some, as a question's number is.
 
     Args:
         cheap: The helping scores of every trace by metric (`read_cheap_scores`).
         labels: The labels and the probability of the labelled traces, by their index.
-        helper: Whose the helping scores of grounding are, for the name of the scorer.
+        helper: Whose the helping scores of grounding are.
 
     Returns:
-        For each question the estimate of the labels alone, then that with the help of the scores.
+        One estimate for each metric with a label: the narrowest of the plain one and those with the
+        help of the scores.
     """
     windows = Windows(["24h"], min_samples=1)
     traces = [
@@ -149,9 +154,10 @@ def estimate_people(
         )
         for at, scores in enumerate(cheap)
     ]
+    given: dict[str, list[tuple[int, float, float]]] = {}
     for at, (verdict, probability) in labels.items():
-        values = verdict_values(verdict).items()
-        results = label_results(values, PEOPLE, probability, cheap[at])
+        values = verdict_values(verdict)
+        results = label_results(values.items(), PEOPLE, probability, cheap[at])
         traces.append(
             ScoredTrace(
                 trace_id=str(at),
@@ -162,19 +168,52 @@ def estimate_people(
                 partial=True,
             )
         )
+        for metric, value in values.items():
+            if isinstance(value, float):
+                given.setdefault(metric, []).append((at, value, probability))
     windows.advance(0.0)
     for trace in traces:
         windows.add(trace, "", ())
     estimates = []
     for metric in _PEOPLE_METRICS:
-        # the embedded model scores grounding alone
-        helped = f"{PEOPLE}+{helper if metric == SORTED_BY else BUILTIN_SCORER}"
-        for scorer, name in ((PEOPLE, PEOPLE), (assisted_scorer(PEOPLE), helped)):
-            if (metric, scorer) in windows.series(""):
-                estimate = windows.estimate("", "", metric, scorer, "24h")
-                if estimate is not None:
-                    estimates.append(PeopleEstimate(metric, name, estimate))
+        cell = windows.cell("", "", metric, PEOPLE, "24h")
+        if cell is None or not cell.scored:
+            continue
+        candidates = [estimate_interval(cell, 0.0, 1.0)]
+        if metric == VERDICT_METRICS["answered"]:  # its cheap score is 0 or 1
+            candidates.append(estimate_interval(cell, 0.0, 1.0, assisted=True))
+        all_scores = [scores.get(metric, math.nan) for scores in cheap]
+        guess = metric == SORTED_BY and helper != BUILTIN_SCORER
+        regression = _regression(given[metric], all_scores, plain=candidates[0], guess=guess)
+        if regression is not None:
+            candidates.append(regression)
+        interval = narrowest(candidates, cell.scored / len(cheap))
+        if missing := cell.unscored_share():
+            interval = widen_for_missing(interval, missing, 0.0, 1.0)
+        estimates.append(PeopleEstimate(metric, interval, cell.scored))
     return estimates
+
+
+def _regression(
+    given: Sequence[tuple[int, float, float]],
+    cheap: Sequence[float],
+    *,
+    plain: Interval,
+    guess: bool,
+) -> Interval | None:
+    """Estimate a mean from (index, value, probability) of some traces and the scores of all."""
+    scores = np.array(cheap)
+    at = [index for index, *_ in given]
+    return regression_estimate(
+        values=np.array([value for _, value, _ in given]),
+        weights=np.array([1 / probability for *_, probability in given]),
+        cheap=scores[at, None],
+        traffic=scores[:, None],
+        traffic_weights=np.ones(len(scores)),
+        plain=plain,
+        total=float(len(scores)),
+        guess=0 if guess else None,
+    )
 
 
 # Timestamp given to all traces: they share one bucket, so that a file of a year fits a window.

@@ -35,7 +35,7 @@ from ragmeter.windows.estimators import (
     student_p_value,
     widen_for_missing,
 )
-from ragmeter.windows.intervals import estimate_interval, is_assisted
+from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.sums import ScoreSums
 
 # Effective samples below which a side is not compared. The tests hold from 10 on
@@ -44,12 +44,11 @@ MIN_SAMPLES = 20
 
 
 class SeriesKind(NamedTuple):
-    """A rate of yes or no (`ratio`) or a mean, its limits, and if cheap scores help to estimate."""
+    """A rate of yes or no (`ratio`) or a mean, and its limits."""
 
     ratio: bool
     low: float | None
     high: float | None
-    helped: bool = False
 
 
 SHARE = SeriesKind(True, 0.0, 1.0)
@@ -63,7 +62,7 @@ def series_kind(metric: str, scorer: str) -> SeriesKind:
     spec = find_spec(metric_specs(), metric)
     if spec is None:
         return SeriesKind(False, None, None)
-    return SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
+    return SeriesKind(spec.kind == "ratio", spec.low, spec.high)
 
 
 class MeanSample(NamedTuple):
@@ -101,7 +100,7 @@ def estimate_sample(cell: ScoreSums | None, kind: SeriesKind) -> MeanSample | No
     if cell is None or not cell.scored:
         return None
     low, high = (0.0, 1.0) if kind.ratio else (kind.low, kind.high)
-    interval = estimate_interval(cell, low, high, kind.helped, process=True)
+    interval = estimate_interval(cell, low, high, process=True)
     value = interval.value
     effective = interval.effective
     if kind.ratio:

@@ -1,8 +1,7 @@
 """Estimate a series from its sums, stratified or not, with the help of the cheap score or without.
 
-The estimate that joins a judge's values with the built-in scores of all traces is a series of its
-own, `umbrela+builtin` beside `umbrela`, of the same sums: nothing more is stored for it. It cuts
-the traffic by class of the cheap score where the plain one cuts it by sampling stratum.
+The estimate with that help cuts the traffic by class of the cheap score, where the plain one cuts
+it by sampling stratum. Series are plain; the help is for the number of a question.
 """
 
 from __future__ import annotations
@@ -12,12 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ragmeter.core.arithmetic import VALUE_BITS, WEIGHT_ONE
-from ragmeter.metrics.labelled import PEOPLE_STRATUM, SAMPLE_STRATUM
+from ragmeter.metrics.labelled import PEOPLE_STRATUM
 from ragmeter.windows.estimators import Cell, Interval, mean_interval
 from ragmeter.windows.sums import ScoreSums, StratumKey, StratumSums
-
-# Ends the name (before its version) of a scorer that the built-in score helps.
-ASSISTED_SUFFIX = "+builtin"
 
 # Expected scores below which a class of the cheap score or another cell joins its neighbour: the
 # limits of fewer are so wide that a cell of its own costs more width than it saves. A class pays
@@ -34,25 +30,6 @@ _MAX_CLASSES = 5
 # class about as many are drawn as its part of the traffic, so that more classes cost less. With 30
 # labels of RAGTruth the interval is .86 as wide as that of a uniform draw, with 8 a class .90.
 _RARE_PER_SLICED_CLASS = 4.0
-
-
-def assisted_scorer(scorer: str) -> str:
-    """Return the name of a scorer's assisted series: `umbrela+builtin@3f2a` of `umbrela@3f2a`."""
-    name, at, version = scorer.partition("@")
-    return f"{name}{ASSISTED_SUFFIX}{at}{version}"
-
-
-def is_assisted(scorer: str) -> bool:
-    """Return whether a scorer's name is that of an assisted series."""
-    return ASSISTED_SUFFIX in scorer and scorer.partition("@")[0].endswith(ASSISTED_SUFFIX)
-
-
-def unassisted_scorer(scorer: str) -> str:
-    """Return the scorer that gave the values of a series, assisted or not."""
-    if ASSISTED_SUFFIX not in scorer:  # nearly all; a scrape asks thousands of times
-        return scorer
-    name, at, version = scorer.partition("@")
-    return f"{name.removesuffix(ASSISTED_SUFFIX)}{at}{version}"
 
 
 def estimate_interval(
@@ -83,9 +60,7 @@ def estimate_interval(
         # where every trace is judged, the judge's scores are as built-in ones: about the process
         drawn = any(key.stratum and part.w != part.n * WEIGHT_ONE for key, part in parts)
         finite = drawn and not process
-        cells = _sample_cells(
-            parts=parts, low=low, high=high, assisted=assisted or is_sampled(sums), finite=finite
-        )
+        cells = _sample_cells(parts=parts, low=low, high=high, assisted=assisted, finite=finite)
         if dependence > 1 and not finite:
             cells = [cell._replace(effective=cell.effective / dependence) for cell in cells]
         return mean_interval(cells, low, high, _sizes_known_from(parts, finite))
@@ -94,11 +69,6 @@ def estimate_interval(
     spread = (n * sums.yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
     cell = Cell(size=n, n=n, effective=n / dependence, mean=y / (n << VALUE_BITS), variance=spread)
     return mean_interval([cell], low, high)
-
-
-def is_sampled(sums: ScoreSums) -> bool:
-    """Return whether the sizes of the classes come from a sample that a local model has scored."""
-    return any(name.startswith(SAMPLE_STRATUM) for name in sums.strata or ())
 
 
 _KeyedSums = Sequence[tuple[StratumKey, StratumSums]]
@@ -180,7 +150,7 @@ def _count_classes(rows: Sequence[_Part], low: float | None, high: float | None)
     n = sum(row.sums.n for row in rows)
     mean = sum(row.sums.wy for row in rows) / (w << VALUE_BITS)
     share = (mean - low) / (high - low)
-    sliced = any(row.key.stratum in (PEOPLE_STRATUM, SAMPLE_STRATUM) for row in rows)
+    sliced = any(row.key.stratum == PEOPLE_STRATUM for row in rows)
     rare = _RARE_PER_SLICED_CLASS if sliced else _RARE_PER_CLASS
     number = 1 + int(n * min(share, 1 - share) / rare)
     if len({row.key.cheap for row in rows} - {None}) == 2:

@@ -11,12 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ragmeter.windows.buckets import Bucket, SeriesKey, SeriesSlots, WindowTotal
-from ragmeter.windows.intervals import (
-    assisted_scorer,
-    is_assisted,
-    is_sampled,
-    unassisted_scorer,
-)
 from ragmeter.windows.sums import ScoreSums
 
 
@@ -62,13 +56,11 @@ class SeriesResolver:
 
     def current_scorer(self, metric: str, scorer: str) -> str:
         """Return the series that a scorer's name stands for: its newest version, if it has one."""
-        plain = unassisted_scorer(scorer)
-        series = self.current.get((metric, plain), plain)
-        return assisted_scorer(series) if is_assisted(scorer) else series
+        return self.current.get((metric, scorer), scorer)
 
     def cache_key(self, metric: str, scorer: str) -> tuple[str, str, str]:
         """Return all that an estimate depends on besides the sums: (metric, scorer, series)."""
-        return metric, scorer, self.current.get((metric, unassisted_scorer(scorer)), scorer)
+        return metric, scorer, self.current_scorer(metric, scorer)
 
     def series_of(self, total: WindowTotal) -> list[SeriesKey]:
         """Return (metric, scorer) of every series; the current one goes by the scorer's name."""
@@ -86,17 +78,14 @@ class SeriesResolver:
         for key, cell in total.cells(self._slots):
             if not (cell.scored or any(cell.states().values())):
                 continue  # traces of a scorer whose versions have series of their own
-            name = names.get(key, key)
-            keys[name] = None
-            if cell.strata and cell.scored and cell.has_cheap and not is_sampled(cell):
-                keys[name[0], assisted_scorer(name[1])] = None
+            keys[names.get(key, key)] = None
         return keys
 
     def cell(self, total: WindowTotal | None, metric: str, scorer: str) -> ScoreSums | None:
         """Return the sums of one series in a total, None without any."""
         if total is None:
             return None
-        key = ("cell", *self.cache_key(metric, unassisted_scorer(scorer)))
+        key = ("cell", *self.cache_key(metric, scorer))
         if key not in total.cache:
             total.cache[key] = self.sum_cells([total], metric, scorer)
         cell: ScoreSums | None = total.cache[key]
@@ -110,7 +99,6 @@ class SeriesResolver:
         A scorer's plain name stands for the current version with what no version gave, that of a
         version for its own results with the strata of all traces.
         """
-        scorer = unassisted_scorer(scorer)
         name, _, version = scorer.partition("@")
         plain = self._stored_cell(sums, metric, name)
         if version:

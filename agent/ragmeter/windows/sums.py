@@ -294,11 +294,6 @@ class ScoreSums:
             w2 += sums.w2 / (WEIGHT_ONE * WEIGHT_ONE)
         return w * w / w2 if w2 else 0.0
 
-    @property
-    def has_cheap(self) -> bool:
-        """True if some stratum has cheap scores beside the values."""
-        return any(CHEAP_CLASS_SEPARATOR in name for name in self.strata or ())
-
     def states(self) -> dict[str, int]:
         """Return the number of traces by state, in the order of `STATE_NAMES`."""
         return {

@@ -18,7 +18,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
 from ragmeter.windows.estimators import widen_for_missing
 from ragmeter.windows.failures import FailedShare, estimate_failed_share
-from ragmeter.windows.intervals import estimate_interval, is_assisted, unassisted_scorer
+from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.log_histogram import LogHistogram
 from ragmeter.windows.series import Estimate, Quantile, SeriesResolver
 from ragmeter.windows.state import WindowState
@@ -189,7 +189,7 @@ class Windows:
             return None
         bounds = self._bounds.get(base_name(metric), _UNBOUNDED)
         missing = cell.unscored_share() or 0.0
-        interval = estimate_interval(cell, *bounds, is_assisted(scorer), dependence=dependence)
+        interval = estimate_interval(cell, *bounds, dependence=dependence)
         if missing:
             interval = widen_for_missing(interval, missing, *bounds)
         return Estimate(*interval, samples, cell.states(), missing)
@@ -424,7 +424,7 @@ class Windows:
         """
         sign = worst_sign(metric, self._specs)
         entries: set[WorstEntry] = set()
-        names = self._resolver.cache_key(metric, unassisted_scorer(scorer))[1:]
+        names = self._resolver.cache_key(metric, scorer)[1:]
         for key in dict.fromkeys((metric, name) for name in names) if sign else ():
             entries |= self._entries((service, segment), window, key).get(key, set())
         traces: dict[str, RankedTrace] = {}
@@ -498,7 +498,7 @@ def _add_latency(total: LogHistogram, buckets: Iterable[Bucket], stage: str) -> 
 
 def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:
     failures = (total.failures if total else None) or {}
-    return failures.get((metric, unassisted_scorer(scorer).partition("@")[0]), {})
+    return failures.get((metric, scorer.partition("@")[0]), {})
 
 
 # Methods whose first argument is a service; the last three are of breakdowns.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.feedback import Feedback
-from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.score import Score
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import HEAD, row_key
 from ragmeter.parts.labels import join
-from ragmeter.parts.labels.documents import LabelDocument
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.sqlite import SqliteStore
@@ -33,7 +31,7 @@ from tests.kafka.state.partition import (
     split_row_key,
     state_of,
 )
-from tests.parts.labels.samples import decode, label_record, outcomes_of, part_of, reported, send
+from tests.parts.labels.samples import decode, label_record, outcomes_of, reported, send
 from tests.parts.labels.test_join import agent
 from tests.traces import START, good
 
@@ -310,76 +308,9 @@ def test_peoples_labels_stand_for_all_traffic(labels_first: bool) -> None:
         states = windows.states("bot", "", "answered", "people", "24h")
         assert (states["scored"], states["sampled_out"]) == (12, 12)
         alone = windows.estimate("bot", "", "answered", "people", "24h")
-        helped = windows.estimate("bot", "", "answered", "people+builtin", "24h")
-        assert alone is not None and helped is not None  # noqa: PT018
-        assert alone.value == helped.value == 0.5
-        # the built-in score agrees with every label here
-        assert helped.upper - helped.lower < alone.upper - alone.lower
+        assert alone is not None
+        assert alone.value == 0.5
         assert windows.states("bot", "", "context_relevancy", "people", "24h")["unscored"] == 12
-
-
-@pytest.mark.parametrize("labels_first", [False, True])
-def test_a_model_that_scores_a_part_helps_the_labels(labels_first: bool) -> None:
-    def model(number: int) -> Score:
-        if number % 2:
-            return Score("grounding", "mini", ScoreState.SAMPLED_OUT, stratum="rest:1")
-        value = 0.9 if number % 4 else 0.1
-        return Score(
-            "grounding", "mini", ScoreState.SCORED, value, probability=0.5, stratum="rest:1"
-        )
-
-    traces = [drawn_trace(number, model(number)) for number in range(48)]
-    labels = [
-        label(number, verdict(number, answered=True, grounded=number % 4 > 0))
-        for number in range(24)
-    ]
-    log = [*labels, *traces] if labels_first else [*traces, *labels]
-    people: dict[str, Any] = {
-        "settings": settings_of(sampling={"people": 1}),
-        "scorer": MODEL_SCORER,
-    }
-    state, rows = state_of(**people), dict[bytes, bytes]()
-    apply(state, [decode(data) for data in log])
-    commit(state, rows)
-    for one in (state, reloaded(rows, **people)):
-        windows = one.aggregator.windows
-        found = windows.estimate("bot", "", "grounding", "people+mini", "24h")
-        assert found is not None
-        # labels of the traces that the model scored: half of 24, each for 1 / (.5 * .5)
-        assert (found.samples, found.value) == (12, 0.5)
-        cell = windows.cell("bot", "", "grounding", "people+mini", "24h")
-        assert cell is not None
-        assert cell.strata is not None
-        assert {name: (sums.size >> 24, sums.w >> 24) for name, sums in cell.strata.items()} == {
-            "sample/4|0": (24, 24),
-            "sample/4|4": (24, 24),
-        }
-
-
-def test_labels_of_drawn_traces_have_the_models_probability_within_theirs() -> None:
-    def model(number: int) -> Score:
-        score = Score("grounding", "mini", ScoreState.SAMPLED_OUT, stratum="rest:1")
-        if number % 2 == 0:
-            score = replace(score, state=ScoreState.SCORED, value=0.5, probability=0.5)
-        return score
-
-    settings = settings_of(sampling={"people": 1})
-    state = state_of(settings, scorer=MODEL_SCORER)
-    apply(
-        state,
-        [decode(drawn_trace(number, model(number))) for number in range(48)],
-    )
-    part_of(state).pool.draw("bot", 12)
-    drawn, _, _ = part_of(state).pool.state("bot")
-    assert {one.probability for one in drawn} == {0.5 * 12 / 24}
-    for one in drawn:
-        given = verdict(int(one.trace_id[1:]), answered=True, grounded=True)
-        given = given.model_copy(update={"probability": one.probability})
-        state.receive("labels", [LabelDocument.of(given)], "page")
-    cell = state.aggregator.windows.cell("bot", "", "grounding", "people+mini", "24h")
-    assert cell is not None
-    assert cell.strata is not None
-    assert sum(sums.w >> 24 for sums in cell.strata.values()) == 48, "not 96"
 
 
 def test_a_corrected_verdict_takes_the_place_of_the_first() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -17,7 +16,6 @@ from ragmeter.parts.segments.sources import FileBreakdownSource, WindowBreakdown
 from ragmeter.parts.views import ComparedWith
 from ragmeter.scoring.scorer import Scorer, summarise_trace
 from ragmeter.trace import Trace
-from ragmeter.windows.contrasts import SeriesKind, estimate_sample
 from ragmeter.windows.windows import Windows
 
 from tests.windows.segment_traffic import NOW, busy
@@ -128,47 +126,6 @@ def test_another_judge_is_no_change_of_the_service() -> None:
     other = FileBreakdownSource(_judged("aa"), _judged("bb"), "bot")
     assert other.changed() == [("relevance", "umbrela")]
     assert build_breakdown(other).series == []
-
-
-def _drawn(drop: float = 0.0, version: str = "aa", helped: bool = True) -> Windows:
-    """Half of the traces are judged; of half of them the cheap score says what the judge does."""
-    rng = random.Random(1)
-    scorer = f"judge@{version}"
-    windows = Windows(current={("answered", "judge"): scorer})
-    for n in range(4000):
-        kind = "ab"[n % 2]
-        good = rng.random() < (0.9 - drop if kind == "b" else 0.9)
-        cheap = float(good) if rng.random() < 0.5 else 0.5
-        score = Score(
-            "answered", scorer, ScoreState.SCORED, float(good), probability=0.5,
-            stratum="rest", cheap=cheap if helped else None,
-        )  # fmt: skip
-        if rng.random() < 0.5:
-            score.state, score.value = ScoreState.SAMPLED_OUT, None
-        windows.add(ScoredTrace(f"t{n}", "bot", NOW - n, "ok", [score]), "bot", [f"kind={kind}"])
-    return windows
-
-
-def test_the_values_of_a_scorer_are_one_finding_by_the_narrower_estimate() -> None:
-    now = _drawn(drop=0.3)
-    assert now.series("bot") == [("answered", "judge"), ("answered", "judge+builtin")]
-    found = build_breakdown(FileBreakdownSource(_drawn(), now, "bot"))
-    assert [series.scorer for series in found.series] == ["judge+builtin@aa"]
-    assert found.comparisons == 1 + 2 * 2
-    rows = {row.segment: row for row in found.series[0].tags[0].rows}
-    assert rows["kind=b"].moved
-    for segment, row in rows.items():
-        plain = now.cell("bot", segment, "answered", "judge", now.names[-1])
-        alone = estimate_sample(plain, SeriesKind(True, 0, 1))
-        assert alone is not None
-        assert row.now is not None
-        assert row.now.upper - row.now.lower < 0.95 * (alone.upper - alone.lower)
-
-
-def test_another_judge_is_noticed_where_only_one_file_has_the_cheap_score() -> None:
-    source = FileBreakdownSource(_drawn(helped=False), _drawn(version="bb"), "bot")
-    assert source.changed() == [("answered", "judge+builtin")]
-    assert build_breakdown(source).series == []
 
 
 def test_the_document_has_nothing_that_json_lacks_and_no_value_of_few() -> None:

@@ -29,7 +29,7 @@ from ragmeter.offline.report.box_plot import BoxPlot, compute_box_plot
 from ragmeter.offline.scored_lines import bound_strata, split_slow_results
 from ragmeter.parts.views import Answer, FileAnswers
 from ragmeter.windows.estimators import Interval
-from ragmeter.windows.intervals import estimate_interval, is_assisted
+from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.people_agreement import (
     LabelledScores,
     ScorerAgreement,
@@ -326,7 +326,7 @@ class ScoredRun:
         pairs = windows.series(SERVICE)
         for metric, scorer in sorted(pairs, key=lambda pair: (display_rank(pair[0]), pair)):
             spec = metric_specs().get(base_name(metric))
-            if spec is None or is_assisted(scorer) or is_overflow_series(scorer):
+            if spec is None or is_overflow_series(scorer):
                 continue
             base_scorer, fingerprint = split_scorer(windows.current_scorer(metric, scorer))
             scores = self.scores(metric, scorer)

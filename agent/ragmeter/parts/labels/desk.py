@@ -349,10 +349,9 @@ def people_estimates(
         windows = home.windows
         series = windows.series(service)
         for metric, _ in PEOPLE_PAIRS:
-            helped = sorted(s for m, s in series if m == metric and s.startswith(f"{PEOPLE}+"))
             found = [
                 (metric_specs()[metric], scorer, estimate)
-                for scorer in (PEOPLE, *helped, BUILTIN_SCORER)
+                for scorer in (PEOPLE, BUILTIN_SCORER)
                 if (metric, scorer) in series
                 and (estimate := windows.estimate(service, "", metric, scorer, window))
             ]

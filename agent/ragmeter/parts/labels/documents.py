@@ -79,12 +79,12 @@ class LabelDocument:
             probability=feedback.probability,
         )
 
-    def given(self, at: float, *, drawn: bool) -> GivenLabels:
-        """Return the labels as of Unix time `at`; `drawn`: of a trace that was drawn here."""
+    def given(self, at: float) -> GivenLabels:
+        """Return the labels as of Unix time `at`."""
         labels = tuple(one._replace(at=at) for one in self.labels)
         if self.probability is None:
             return GivenLabels(labels)
-        return GivenLabels(labels, LabelProbability(at, self.probability, drawn))
+        return GivenLabels(labels, LabelProbability(at, self.probability))
 
 
 _WIRE = TypeAdapter(LabelDocument)

@@ -21,12 +21,10 @@ from ragmeter.core.feedback import HUMAN, PEOPLE, RESERVED_SCORERS
 from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.name_admission import NameAdmission
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.labelled import (
     PEOPLE_STRATUM,
-    SORTED_BY,
-    find_model_score,
     label_results,
     label_scores,
     labelled_metric_names,
@@ -37,7 +35,6 @@ from ragmeter.parts.contract import Arrival, CountedResults, section_of
 from ragmeter.parts.labels.documents import WAITING
 from ragmeter.parts.labels.settings import LabelsSettings
 from ragmeter.parts.labels.traces import (
-    ModelSample,
     RememberedTrace,
     RememberedTraces,
     ScorerLabels,
@@ -45,7 +42,6 @@ from ragmeter.parts.labels.traces import (
     WaitingLabels,
     WaitingRoom,
 )
-from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.sums import upstream_stratum
 from ragmeter.windows.windows import Windows
 
@@ -146,8 +142,6 @@ class LabelJoin:
                 passages=trace.passages,
                 cheap=_helping_scores(trace),
             )
-            if remembered.cheap is not None:
-                self._add_sample(remembered, trace)
             self._traces.add(remembered)
             if len(self._waiting):
                 keys[trace_key(trace.trace_id).hex()] = None
@@ -157,38 +151,6 @@ class LabelJoin:
             outcome = self._join(row.trace, row.service, row.scorer, row.given)
             if outcome is not None:
                 self._end(row, outcome)
-
-    def add_model_scores(self, traces: Iterable[ScoredTrace]) -> None:
-        """Add a local model's scores, which came later, to the traces that are remembered."""
-        for scored in traces:
-            if find_model_score(scored.results) is None:
-                continue
-            for number, trace in self._traces.find(trace_key(scored.trace_id)):
-                if trace.service != scored.service or trace.cheap is None:
-                    continue
-                if self._counted.windows.too_late(trace.timestamp):
-                    continue
-                self._add_sample(trace, scored)
-                labels = trace.by_scorer.get(PEOPLE)
-                if trace.sample and labels and labels.given.probability:
-                    results = trace.sample.results(labels.counted, labels)
-                    self._amend(trace, [], results)
-                self._traces.update(number, trace)
-
-    def _add_sample(self, trace: RememberedTrace, scored: ScoredTrace) -> None:
-        """Count a trace that a local model was drawn to score in the strata of its score.
-
-        A draw that was shed is left out, as if the rate had been lower.
-        """
-        score = find_model_score(scored.results)
-        if score is None or score.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED):
-            return
-        share = min(1.0, score.probability / scored.probability)
-        name = f"{PEOPLE}+{split_scorer(score.scorer)[0]}"
-        trace.sample = sample = ModelSample(name, score.value, score.probability, share)
-        pending = ((SORTED_BY, name, sample.stratum, sample.value),)
-        size = _partial(trace, [])._replace(probability=score.probability, pending=pending)
-        self._counted.windows.add(size, trace.service, trace.segments)
 
     def receive(
         self, trace: str, service: str | None, scorer: str, *, at: float, given: GivenLabels
@@ -267,23 +229,20 @@ class LabelJoin:
         scores = label_scores(ranked, labels.answer, self._ks, labels.verdict)
         probability = merged.probability.probability if merged.probability else 1.0
         new = ScorerLabels(merged, tuple(scores.items()), trace.probability * probability)
-        alike = (old.weighed, old.drawn_here) == (new.weighed, new.drawn_here)
+        alike = old.weighed == new.weighed
         same = set(old.counted) & set(new.counted) if alike else set()
         stratum = upstream_stratum(PEOPLE_STRATUM, trace.probability)
 
         def changed_results(one: ScorerLabels) -> list[Score]:
             values = [value for value in one.counted if value not in same]
             cheap = trace.drawn_from(one, scorer)
-            results = label_results(
+            return label_results(
                 values=values,
                 scorer=scorer,
                 probability=one.weighed,
                 cheap=cheap,
                 stratum=stratum,
             )
-            if cheap is not None and trace.sample is not None:
-                results += trace.sample.results(values, one)
-            return results
 
         before = changed_results(old)
         cheap = trace.drawn_from(new, scorer)
@@ -336,7 +295,7 @@ class _ScorerAdmission:
                 split_scorer(name)[0]
                 for service in windows.services()
                 for metric, name in windows.series(service)
-                if base_name(metric) in self._labelled and not is_assisted(name)
+                if base_name(metric) in self._labelled
             } - RESERVED_SCORERS
             self._names.retain(alive)
             self._names.adopt(alive)

@@ -90,7 +90,6 @@ class LabelsPart(Part[LabelsState]):
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Remember traces, join the labels that wait for them, and fill the pool."""
         self._join.remember(run.arrivals)
-        self._join.add_model_scores(one for one in run.traces if one.partial)
         for scored in run.traces:
             self.pool.offer(scored)
 
@@ -103,9 +102,7 @@ class LabelsPart(Part[LabelsState]):
     def receive(self, document: LabelDocument, at: float, source: str) -> str:
         """Count labels as of Unix time `at`, or let them wait for their trace."""
         self._counters.inc("ragmeter_feedback_received_total", (("source", source),))
-        drawn = False
         if document.scorer == PEOPLE:
-            drawn = self.pool.has_drawn(document.trace, document.probability)
             services = None
             if document.service is not None:
                 # the trace may have come when there were too many services
@@ -121,7 +118,7 @@ class LabelsPart(Part[LabelsState]):
             document.service,
             document.scorer,
             at=at,
-            given=document.given(at, drawn=drawn),
+            given=document.given(at),
         )
 
     def counts(self, service: str) -> bool:

@@ -268,14 +268,6 @@ class LabelPool:
         if service in self._services:
             self._keep(service, lambda one: one.trace_id != trace_id)
 
-    def has_drawn(self, key: str, probability: float | None) -> bool:
-        """Return whether a trace, by its hashed id, was drawn here with this probability."""
-        return any(
-            one.probability == probability and trace_key(one.trace_id).hex() == key
-            for pool in self._services.values()
-            for one in pool.drawn
-        )
-
     def label(
         self,
         key: str,

@@ -13,15 +13,12 @@ import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pydantic import Base64Bytes, TypeAdapter
 
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import Score
-from ragmeter.metrics.labelled import SAMPLE_STRATUM, SORTED_BY, LabelValue, label_results
+from ragmeter.metrics.labelled import LabelValue
 from ragmeter.metrics.merged_labels import GivenLabels, trace_key
-from ragmeter.windows.sums import upstream_stratum
 
 CHUNK = 64  # traces of a row: some 8 kB compressed; the last one is written at every commit
 _NOTHING = GivenLabels()
@@ -42,48 +39,6 @@ class ScorerLabels:
     counted: tuple[tuple[str, LabelValue], ...] = ()
     weighed: float = 1.0
 
-    @property
-    def drawn_here(self) -> bool:
-        """Whether the trace was drawn from the pool of traces here."""
-        return self.given.probability is not None and self.given.probability.drawn_here
-
-
-class ModelSample(NamedTuple):
-    """The score of a local model that helps to estimate what people say of grounding.
-
-    Args:
-        scorer: The name of the estimate that it helps.
-        value: The score; None where the model has none.
-        probability: With which the trace was scored, of all inclusion.
-        share: With which the model scored the trace, of all that were counted. It is in the
-            probability of a label of a trace that was drawn here already.
-    """
-
-    scorer: str
-    value: float | None
-    probability: float
-    share: float
-
-    @property
-    def stratum(self) -> str:
-        """The stratum of the trace, which the draw for the model has chosen."""
-        return upstream_stratum(SAMPLE_STRATUM, self.probability)
-
-    def results(
-        self, values: Iterable[tuple[str, LabelValue]], labels: ScorerLabels
-    ) -> list[Score]:
-        """Return the results of these values among people's labels."""
-        probability = labels.weighed * (1.0 if labels.drawn_here else self.share)
-        own = [value for value in values if value[0] == SORTED_BY]
-        cheap = {} if self.value is None else {SORTED_BY: self.value}
-        return label_results(
-            values=own,
-            scorer=self.scorer,
-            probability=probability,
-            cheap=cheap,
-            stratum=self.stratum,
-        )
-
 
 @dataclass(slots=True)
 class RememberedTrace:
@@ -96,7 +51,6 @@ class RememberedTrace:
         passages: The hashes of its passages in rank order; None: not captured.
         cheap: Where people's labels are drawn (`sampling.people`), the built-in scores by metric of
             theirs that they help to estimate; else None.
-        sample: The score of a local model beside them, once it has come.
         by_scorer: The labels by scorer.
     """
 
@@ -108,7 +62,6 @@ class RememberedTrace:
     probability: float
     passages: tuple[str, ...] | None
     cheap: dict[str, float] | None = None
-    sample: ModelSample | None = None
     by_scorer: dict[str, ScorerLabels] = field(default_factory=dict)
 
     def drawn_from(self, labels: ScorerLabels, scorer: str) -> dict[str, float] | None:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from ragmeter.core.series import is_overflow_series
 from ragmeter.parts.segments.segment_rows import PeriodSums
 from ragmeter.parts.segments.story import MAX_COMPARED_SEGMENTS
-from ragmeter.windows.intervals import assisted_scorer, unassisted_scorer
 from ragmeter.windows.windows import Windows
 
 _SeriesKey = tuple[str, str]
@@ -30,7 +29,7 @@ class BreakdownSource(Protocol):
         """Return the segments of now and of before."""
 
     def series(self) -> Sequence[_SeriesKey]:
-        """Return (metric, scorer) by which the values of each scorer are estimated best."""
+        """Return (metric, scorer) of every series."""
 
     def current_scorer(self, metric: str, scorer: str) -> str:
         """Return the scorer with the fingerprint of its instrument, if it has one."""
@@ -124,7 +123,7 @@ class FileBreakdownSource:
         return [
             key
             for key in _series(self._now, self.service)
-            if (key[0], unassisted_scorer(key[1])) in before.series(self.service)
+            if key in before.series(self.service)
             and before.current_scorer(*key) != self._now.current_scorer(*key)
         ]
 
@@ -154,10 +153,4 @@ def largest_segments(windows: Windows, service: str, window: str) -> list[str]:
 
 
 def _series(windows: Windows, service: str) -> list[_SeriesKey]:
-    """Return every series; of plain and assisted, two findings of one thing, the narrower one."""
-    pairs = windows.series(service)
-    return [
-        (metric, scorer)
-        for metric, scorer in pairs
-        if not is_overflow_series(scorer) and (metric, assisted_scorer(scorer)) not in pairs
-    ]
+    return [key for key in windows.series(service) if not is_overflow_series(key[1])]
