@@ -92,11 +92,22 @@ def test_the_forms_stand_in_the_docs() -> None:
         "{} (#1).",
         "{}. #1.",
         "{}. #1, #2",
+        "{} (S1).",
+        "{} (S1, S2).",
+        "{} ‖1‖.",
+        "{} ⓵.",
+        "{}. ⓵",
+        "{} 1️⃣.",
+        "{} «1».",
+        "{} [📄1].",
+        "{} &lt;1&gt;.",
+        "{} `[1]`.",
     ],
 )
 def test_a_marker_says_nothing(answer: str) -> None:
     plain = scored("grounding", "{}.")[1]
     assert plain is not None
     assert scored("grounding", answer)[1] == pytest.approx(plain, abs=0.01)
-    # a number that may be of something else is a claim
+    # a number that may be of something else is a claim, of little weight
+    assert scored("grounding", "{} #1.")[1] == pytest.approx(plain, abs=0.05)
     assert (scored("grounding", "{} and is ranked #7.")[1] or 0) < plain - 0.1

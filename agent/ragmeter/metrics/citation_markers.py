@@ -25,6 +25,10 @@ _MAX_INDICES = 4  # of a nested list
 _MAX_LISTED = 50  # lines of a list of sources
 
 _CODE = Pattern(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", DOT_ALL)
+# A marker between the signs of code, but for `arr[1]`
+_MARKED_CODE = Pattern(r"(?<![`\w])`(\[\^?\d{1,3}(?:,\s?\d{1,3}){0,5}\])`(?!`)")
+_ESCAPED_TAG = Pattern(r"&lt;(/?[^&<>\n]{1,80})&gt;", IGNORE_CASE)
+_PICTURE = Pattern(r"[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]{1,4}\s?")
 _SQUARE = Pattern(r"(\\?)\[([^\[\]\n]{1,120})\]")
 # [[1]](url), [1](url), [[1](url)]: the label, and the address if there is one
 _LINK = Pattern(
@@ -75,16 +79,29 @@ _BARRED = Pattern(r"(?<=[\w.!?%\"”)])\s?([|‖]{1,2})(\d{1,2}(?:\s?,\s?\d{1,2}
 _HASHED = Pattern(r"(?<=[\w.!?%\"”)])\s{1,2}#(\d{1,2}(?:\s?,\s?#\d{1,2}){0,5})(?!\w)")
 _SENTENCE_END = Pattern(r"(?:[^\W\d_]{4}|[%)\"”])[.!?]\Z")
 _PLAIN_WORD = Pattern(r"(?:\A|[^\w#])[a-z]{3,}\Z")
+# "1️⃣" and "«1»" at the end of a clause
+_KEYCAPS = Pattern(r"(?:\d\ufe0f?\u20e3\s?){1,4}")
+_KEYCAP = Pattern(r"\d")
+_QUOTED = Pattern(r"\s?«(\d{1,2}(?:,\s?\d{1,2}){0,5})»")
+# What may be a marker only if it ends several sentences: "@1", "*1", "→1"
+_REPEATED = (
+    Pattern(r"\s?@\d{1,2}(?![\w@])"),
+    Pattern(r"(?:\s|(?<=[.!?]))\*\d{1,2}(?![\w*])"),
+    Pattern(r"\s?[→↗➜⇒]\s?\d{1,2}(?!\w)"),
+)
+_WORDS_BEFORE = Pattern(r"(?:\S{1,40} {1,2}){3}\S{1,40}\Z")
 # A number of something else: "ranked #1", "the value |2|", "a ratio of [1:0]"
 _COUNTS = Pattern(
     r"\b(?:ranked|ranks?|ranking|rated|number|numbered|issues?|tickets?|bugs?|rooms?|cases?|invoices?"
     r"|orders?|tracks?|songs?|places?|spot|position|player|team|unit|apt|suite|ext|press|dial|the"
     r"|is|are|was|were|be|its?|our|my|your|their|and|or|than|of|to|value|values|norm|ratio|score"
-    r"|odds|won|lost|drew|verses?|result|version|release|at|by|with|for)\Z",
+    r"|odds|won|lost|drew|verses?|result|version|release|at|by|with|for|keys?|buttons?|digits?"
+    r"|channels?|index|element|subscript|write|type|use|returns?|prints?|pages?|slides?|progress"
+    r"|tasks?|thread|chance|probability|fraction|share|tecla|botón|touche|bouton|taste|tasto)\Z",
     IGNORE_CASE,
 )
-# "[1:0]" and "[1.2]": of a step, a page or a part of a document, who knows
-_PARTED = Pattern(r"\d{1,3}[:.]\d{1,4}(?:\s?[-–]\s?\d{1,4})?\Z")
+# "[1:0]", "[1.2]" and "[1/3]": of a step, a page or a part of a document, who knows
+_PARTED = Pattern(r"\d{1,3}[:./]\d{1,4}(?:\s?[-–]\s?\d{1,4})?\Z")
 _LETTERED = Pattern(r"[CDEPR]\d{1,2}\Z")
 # Maths, but not `$^{[1]}$`
 _MATHS_SPAN = Pattern(
@@ -276,12 +293,16 @@ _Reader = Callable[[_Answer], None]
 def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
     """Return the markers of an answer in their order, at most `MAX_MARKS`."""
     text = answer
+    if "`[" in text:
+        text = _uncode_markers(text)
     if "`" in text or "~~~" in text:
         text = _CODE.sub(_blank, text)
     if "$" in text or "\\(" in text or "\\[" in text:
         text = _MATHS_SPAN.sub(_blank, text)
     if "&#91;" in text:
         text = text.replace("&#91;", "    [").replace("&#93;", "]    ")
+    if "&lt;" in text:
+        text = _ESCAPED_TAG.sub(lambda match: f"   <{match[1]}>   ", text)
     readers = list(_forms(text))
     if not readers:
         return []
@@ -326,16 +347,29 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_signs
     if wide:
         yield _read_raised
+    if wide and ("\u20e3" in text or "«" in text):
+        yield _read_keycaps
     if _holds(text, _NUMBERED):
         yield _read_spoken
     if "://" in text:
         yield _read_addresses
     if _holds(text, _HEADED):
         yield _read_source_lines
+    if "@" in text or "*" in text or wide:
+        yield _read_repeated
 
 
 def _blank(match: Found) -> str:
     return " " * len(match.group())
+
+
+def _uncode_markers(text: str) -> str:
+    """Take the signs of code from markers at the end of a clause."""
+
+    def uncode(match: Found) -> str:
+        return f" {match[1]} " if _closes_clause(text, *match.span()) else match.group()
+
+    return _MARKED_CODE.sub(uncode, text)
 
 
 def _read_definitions(state: _Answer) -> None:
@@ -543,6 +577,8 @@ def _read_square(state: _Answer) -> None:
     rejected = -2  # where the last bracket that is no citation ended
     for match, body in zip(candidates, bodies, strict=True):
         start, end = match.span()
+        if not body.isascii():
+            body = body[_leading_picture(body) :]
         before = text[max(0, start - _AROUND) : start]
         if match[1] and match[2][-1] != "\\":
             continue  # display maths
@@ -679,6 +715,45 @@ def _closes_clause(text: str, start: int, end: int) -> bool:
         and not _COUNTS.search(before)
         and not _ORDINARY_NUMBER.search(before)
     )
+
+
+def _leading_picture(body: str) -> int:
+    found = _PICTURE.match(body)
+    return found.end() if found and found.end() < len(body) else 0
+
+
+def _read_keycaps(state: _Answer) -> None:
+    text = state.text
+    for pattern in (_KEYCAPS, _QUOTED):
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            if state.is_taken(start, end) or not _closes_clause(text, start, end):
+                continue
+            numbers = match[1] if pattern is _QUOTED else ",".join(_KEYCAP.findall(match.group()))
+            targets = state.resolver.read(numbers)
+            state.take(start, end, targets)
+
+
+def _read_repeated(state: _Answer) -> None:
+    """Leave unread what several sentences of an answer end in that cites nowhere else."""
+    text = state.text
+    for pattern in () if state.found else _REPEATED:
+        places = [match.span() for match in pattern.finditer(text)]
+        ending = [place for place in places if _ends_sentence(text, *place)]
+        if len(ending) > 1:
+            for start, end in ending:
+                state.take(start, end, Targets(unread=1))
+
+
+def _ends_sentence(text: str, start: int, end: int) -> bool:
+    """Return whether a sign stands right before or behind the full stop of a sentence."""
+    before = text[max(0, start - 2 * _AROUND) : start]
+    behind = text[end : end + 3]
+    if _SENTENCE_END.search(before):
+        ends = not behind.strip() or behind[0] == "\n" or behind.lstrip()[0].isupper()
+    else:
+        ends = behind.lstrip(" ")[:1] in (".", "!", "?") and _PLAIN_WORD.search(before) is not None
+    return bool(ends and _WORDS_BEFORE.search(before) and not _COUNTS.search(before))
 
 
 def _read_carets(state: _Answer) -> None:

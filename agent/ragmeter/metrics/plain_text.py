@@ -87,6 +87,7 @@ class _Signs(dict[str, bool]):
             unicodedata.is_normalized("NFKC", sign)
             and not unicodedata.combining(sign)
             and _UNSEEN.search(sign) is None
+            and _CITING.search(sign) is None
             and not sign.isdecimal()
         )
         if len(self) < _MAX_SIGNS:

@@ -63,7 +63,8 @@ class AnswerReader {
         if (has['('] || text.find_first_of(U"（「〔『⟨〈‹❲") != Letters::npos) blank_all(round_marker_, text);
         if (has['\\'] || has['^'] || (has['o'] && text.find(U"oaicite") != Letters::npos))
             blank_all(sign_marker_, text);
-        if (has['|'] || has['{'] || has['<'] || has['#']) blank_all(closing_marker_, text);
+        if (has['|'] || has['{'] || has['<'] || has['#'] || text.find_first_of(U"‖«\u20e3") != Letters::npos)
+            blank_all(closing_marker_, text);
         if (has['|']) {
             blank_all(table_head_, text);
             blank_ordinals(row_number_, text, true);
@@ -373,7 +374,7 @@ class AnswerReader {
         R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?)"
         R"(|citations?|excerpts?|contexts?|quellen?|fuentes?|fontes?|来源|來源|资料|出典|출처)"
         R"()(?:\s?[:#：]|[\s_.-]{0,2}\d)[^()（）\n]{0,80}[)）])"
-        R"(|\(#\d{1,3}\))"
+        R"(|\(#\d{1,3}\)|\(s\d{1,2}(?:, ?s\d{1,2}){0,5}\))"
         R"(|\((?:see )?(?:pp?\.|pages?|seite) ?\d{1,4}(?:[-–]\d{1,4})?\))"
         R"(|\([^()\n]{1,80}\.(?:pdf|docx?|md|html?|txt|pptx?)\b[^()\n]{0,40}\))"
         R"(|(?<=[\w.!?%]) \(\d{1,2}(?:, ?\d{1,2}){0,4}\)(?=[.!?]? ?(?:\n|\Z|[A-Z]))|[「〔『⟨〈‹❲]\d{1,3}[」〕』⟩〉›❳])",
@@ -386,7 +387,7 @@ class AnswerReader {
     // Numbers in signs that an answer has at the end of a clause alone, and "#1" behind a sentence.
     const Pattern closing_marker_{
         R"((?:(?<=[^\W\d_]{3})|(?<=[\w)][.!?])) ?)"
-        R"((?:\|{1,2}\d{1,2}(?:, ?\d{1,2}){0,5}\|{1,2}|\{{1,2}\d{1,2}\}{1,2}|<\|?\d{1,2}\|?>))"
+        R"((?:[|‖]{1,2}\d{1,2}(?:, ?\d{1,2}){0,5}[|‖]{1,2}|«\d{1,2}»|(?:\d\ufe0f?\u20e3 ?){1,4}|\{{1,2}\d{1,2}\}{1,2}|<\|?\d{1,2}\|?>))"
         R"((?=[.!?,;:]?(?:\s|\Z)))"
         R"(|(?<=[^\W\d_]{4}[.!?]) #\d{1,2}(?:, ?#\d{1,2}){0,5}(?=[.!?]?(?:\s|\Z)))"};
     const Pattern tag_{
