@@ -275,6 +275,21 @@ def test_a_movement_that_is_nothing_is_told_as_nothing() -> None:
     assert "1 h: within chance of usual" in text_of(front(agent))
 
 
+def test_a_level_of_a_day_that_has_moved_stands_beside_its_usual_and_the_hour() -> None:
+    agent = everything()
+    own = list(asked().table["bot"])
+    own[3] = answer(
+        "grounded",
+        level=level(window="24h"),
+        usual=0.9,
+        movement=Movement(-9.0, -12.0, -6.0),
+        state="moved",
+    )
+    agent.asked = FakeQuestions(table={"bot": own})
+    shown = "grounded ▲ moved 80 % 75 to 85 in 24h usual 90 %; 1 h: −9 points"
+    assert shown in text_of(front(agent))
+
+
 def test_a_source_that_switched_is_marked_on_the_chart_of_its_question() -> None:
     agent = everything()
     own = FakeQuestions(table=asked().table)
