@@ -6,7 +6,7 @@ fat:       scores of a trace whose id begins with "fat" take as many bytes as it
 slow:      every trace takes a second.
 stuck:     a trace whose id begins with "stuck" takes for ever.
 hasty:     a slow tier has 2 s for a trace.
-no_zstd:   the packages of the codec zstd are missing.
+no_lz4:    the packages of the codec lz4 are missing.
 torn:      whoever hands on traces made of spans stops within the transaction, all of it sent.
 """
 
@@ -93,8 +93,8 @@ def hasty() -> None:
     defaults["deadline"] = 2.0
 
 
-def no_zstd() -> None:
-    codec.has_zstd = lambda: False
+def no_lz4() -> None:
+    codec.has_lz4 = lambda: False
 
 
 def torn() -> None:

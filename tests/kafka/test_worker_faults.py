@@ -255,18 +255,18 @@ def test_every_codec_is_read(place: Place, codec: str) -> None:
 
 
 def test_a_batch_that_cannot_be_read_is_named_and_stops_no_other_partition(place: Place) -> None:
-    worker = place.worker(odd="no_zstd", settings=IMPATIENT)
+    worker = place.worker(odd="no_lz4", settings=IMPATIENT)
     with workers(worker):
         until(lambda: worker.ready)
         broken, sound = (
             Producer({"bootstrap.servers": place.server.bootstrap, "compression.type": codec})
-            for codec in ("zstd", "none")
+            for codec in ("lz4", "none")
         )
         for line in lines(0, 10):
             broken.produce(place.traces, line, partition=0)
         broken.flush(20)
         until(lambda: f"{place.traces}/0 cannot be read" in page(worker, "/readyz")[1])
-        assert "zstd" in page(worker, "/readyz")[1]
+        assert "lz4" in page(worker, "/readyz")[1]
         for line in lines(10, 10):
             sound.produce(place.traces, line, partition=1)
         sound.flush(20)
