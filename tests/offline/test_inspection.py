@@ -9,6 +9,8 @@ import json
 import subprocess
 import time
 import tracemalloc
+from collections.abc import Mapping
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from ragmeter.ingest.live_inspection import (
     LiveInspection,
     TooManyListeners,
 )
-from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.requests.extraction import FieldOrigin, NotRequest, extract_requests
 from ragmeter.offline.inspection import (
     Inspection,
     inspect_files,
@@ -172,6 +174,85 @@ def test_what_is_no_request_or_unreadable_is_counted(tmp_path: Path) -> None:
     assert found["rejected"] == {"bad_json": 1}
 
 
+def not_a_request(attributes: Mapping[str, object], settings: OtlpSettings | None = None) -> str:
+    """What is printed about a trace of a server span with one span below it."""
+    run = Run()
+    root = run.span("POST /ask", attributes={"http.request.method": "POST"})
+    run.span("step", root, (0.1, 0.2), dict(attributes))
+    read = extract_requests(run.spans, settings or OtlpSettings())
+    out = StringIO()
+    inspection = Inspection(
+        list(zip(read.traces, read.origins, strict=True)),
+        dropped=read.dropped,
+        not_requests=read.not_requests,
+    )
+    print_inspection(inspection, Console(file=out, width=600))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line"),
+    [
+        ({"server.address": "api.example.com"}, "POST /ask (no convention): no convention marks"),
+        (
+            {"openinference.span.kind": "CHAIN"},
+            "step (openinference): a step without a model call or a retrieval: mark the model call",
+        ),
+        (
+            {"gen_ai.operation.name": "embeddings"},
+            "indexing; nearest span step (otel_genai): indexing, if no question is asked; else",
+        ),
+        (
+            {
+                "openinference.span.kind": "TOOL",
+                "tool.name": "ledger",
+                "output.value": "Pay in March.",
+            },
+            "step (openinference): a tool without a model call: otlp.tool_names: [step]",
+        ),
+        (
+            {"openinference.span.kind": "EVALUATOR"},
+            "POST /ask (no convention): no convention marks it",
+        ),
+        (
+            {
+                "openinference.span.kind": "LLM",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "kb",
+            },
+            "step (openinference): a model call that asks for tools alone: send the call that",
+        ),
+    ],
+)
+def test_a_trace_without_a_request_names_its_nearest_span_and_the_cure(
+    attributes: dict[str, object], line: str
+) -> None:
+    assert line in not_a_request(attributes)
+
+
+def test_the_cure_of_a_trace_without_a_request_works() -> None:
+    tool = {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "ledger",
+        "output.value": "Pay in March.",
+    }
+    text = not_a_request(tool, OtlpSettings(tool_names=["step"]))
+    assert "no request in trace" not in text
+    assert "1 requests in" in text
+    marked = {"gen_ai.operation.name": "chat"}
+    assert "no request in trace" not in not_a_request(marked)
+
+
+def test_traces_without_a_request_that_are_alike_are_one_line() -> None:
+    noise = OTLP / "langwatch-fastapi-http-noise.otlp-protojson.json"
+    found = inspect_files([noise], OtlpSettings())
+    found.not_requests *= 3
+    out = StringIO()
+    print_inspection(found, Console(file=out, width=600))
+    assert out.getvalue().count("no request in trace") == 1
+    assert "(2 more like it)" in out.getvalue()
+    assert inspection_to_dict(found)["nearest"][0]["cure"].startswith("no convention marks it")
+
+
 def test_one_body_over_several_lines(tmp_path: Path) -> None:
     lines = gzip.decompress(LANGCHAIN.read_bytes()).splitlines()
     pretty = tmp_path / "pretty.json"
@@ -287,7 +368,8 @@ def test_listeners_are_bounded_and_none_is_waited_for() -> None:
     async def play() -> None:
         watchers = LiveInspection(ContentPolicy())
         found = extract_requests([], OtlpSettings())
-        found.dropped["indexing"] = 3 * _MAX_QUEUED_LINES
+        lost = NotRequest("indexing", "t1", FieldOrigin("s1", "embed", "otel_genai"), "embedding")
+        found.not_requests = [lost] * (3 * _MAX_QUEUED_LINES)
         with contextlib.ExitStack() as stack:
             listeners = [stack.enter_context(watchers.listening()) for _ in range(MAX_LISTENERS)]
             with pytest.raises(TooManyListeners), watchers.listening():
@@ -295,7 +377,7 @@ def test_listeners_are_bounded_and_none_is_waited_for() -> None:
             await asyncio.to_thread(watchers.publish, found)
             await asyncio.sleep(0)
             for listener in listeners:
-                assert json.loads(await listener.next()) == {"not_request": "indexing"}
+                assert json.loads(await listener.next()) == asdict(lost)
                 assert listener.missed == 2 * _MAX_QUEUED_LINES
         with watchers.listening():
             pass

@@ -77,10 +77,14 @@ def inspect(
 
 def _show_item(item: dict[str, Any], form: InspectFormat, out: Console) -> None:
     """Show what an agent sent."""
-    from ragmeter.ingest.requests.extraction import FieldOrigin
-    from ragmeter.offline.inspection import print_request
+    from ragmeter.ingest.requests.extraction import FieldOrigin, NotRequest
+    from ragmeter.offline.inspection import describe_not_request, print_request
 
     try:
+        if "nearest" in item:
+            span = FieldOrigin(**item["nearest"])
+            print_message(describe_not_request(NotRequest(**{**item, "nearest": span})))
+            return
         if "trace" not in item:
             for name, value in item.items():
                 print_message(f"{name.replace('_', ' ')}: {value}")

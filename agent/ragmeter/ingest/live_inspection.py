@@ -130,7 +130,7 @@ class LiveInspection(LiveFeed):
             document = {"trace": trace.model_dump(mode="json", exclude_none=True), "results": []}
             shown = self._content.document(document)["trace"]
             items.append(describe_request(shown, origins, grade_fields(trace)))
-        items += [{"not_request": reason} for reason in extracted.dropped.elements()]
+        items += [asdict(one) for one in extracted.not_requests]
         self._send(items)
 
 

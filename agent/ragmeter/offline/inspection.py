@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
-from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
+from ragmeter.ingest.requests.extraction import FieldOrigin, NotRequest, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
 from ragmeter.reasons import Reason
 from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
+_MAX_NOT_REQUESTS = 20  # that are printed; JSON has all
 _MAX_SHOWN_CHARS = 300  # of a text on the terminal; JSON has the whole text
 
 FieldOrigins = Mapping[str, Sequence[FieldOrigin]]
@@ -37,11 +38,13 @@ class Inspection:
     Args:
         traces: Traces with the spans that gave their fields.
         dropped: Number of OTLP traces that are not requests, by reason.
+        not_requests: The span of each of them that comes nearest to a request.
         rejected: Number of spans that cannot be decoded, by reason.
     """
 
     traces: list[tuple[Trace, FieldOrigins]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+    not_requests: list[NotRequest] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
     spans: int = 0
     bodies: int = 0
@@ -78,6 +81,7 @@ def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
     inspection.spans = len(spans)
     read = extract_requests(list(spans.values()), settings)
     inspection.dropped = read.dropped
+    inspection.not_requests = read.not_requests
     inspection.traces = list(zip(read.traces, read.origins, strict=True))
     return inspection
 
@@ -126,6 +130,9 @@ def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
             for trace, origins in inspection.traces
         ],
         "not_requests": dict(inspection.dropped),
+        "nearest": [
+            {**asdict(one), "cure": _not_request_cure(one)} for one in inspection.not_requests
+        ],
         "rejected": dict(inspection.rejected),
         "spans": inspection.spans,
         "bodies": inspection.bodies,
@@ -239,10 +246,51 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"
 
 
+# What to do about a trace without a request, by the reason, else by what its nearest span is.
+_MARK = (
+    "mark the model call (gen_ai.operation.name=chat or openinference.span.kind=LLM) or the"
+    " retrieval (openinference.span.kind=RETRIEVER) in the same trace"
+)
+_NOT_REQUEST_CURES = {
+    "own": "a span of ragmeter itself: nothing to mend",
+    "evaluator": "an evaluation of an answer: nothing to mend; the answer is in a trace of its own",
+    "no_time": "let its span have an end time",
+    "invalid": "its ids, numbers or texts cannot be those of a request",
+    "llm": "a model call that asks for tools alone: send the call that answers in the same trace"
+    " (propagate the context, keep one trace for a request)",
+    "tool": "a tool without a model call: otlp.tool_names: [{name}] if it retrieves, else {mark}",
+    "chain": "a step without a model call or a retrieval: {mark}",
+    "vector_db": "indexing, if it writes; if it searches let it have db.operation.name=search, or"
+    " {mark}",
+    "embedding": "indexing, if no question is asked; else {mark}",
+    "other": "no convention marks it: instrument the model's client or framework (OpenInference,"
+    " OpenLLMetry, OpenTelemetry's GenAI), or {mark}",
+}
+
+
+def _not_request_cure(one: NotRequest) -> str:
+    cure = _NOT_REQUEST_CURES.get(one.reason) or _NOT_REQUEST_CURES.get(one.role)
+    return (cure or _NOT_REQUEST_CURES["other"]).format(name=one.nearest.name, mark=_MARK)
+
+
+def describe_not_request(one: NotRequest) -> str:
+    """Return a line about a trace without a request: its nearest span, and the nearest cure."""
+    span = f"{one.nearest.name} ({one.nearest.convention or 'no convention'})"
+    line = f"no request in trace {one.trace_id}: {one.reason}; nearest span {span}: "
+    return escape_control(line + _not_request_cure(one))
+
+
 def print_inspection(inspection: Inspection, out: Console) -> None:
     """Print a table for each request, then the counts."""
     for trace, origins in inspection.traces:
         print_request(trace, origins, grade_fields(trace), out)
+    alike: dict[tuple[str, str, str, str], list[NotRequest]] = {}
+    for lost in inspection.not_requests:
+        key = (lost.reason, lost.role, lost.nearest.name, lost.nearest.convention)
+        alike.setdefault(key, []).append(lost)
+    for several in list(alike.values())[:_MAX_NOT_REQUESTS]:
+        more = f" ({len(several) - 1} more like it)" if len(several) > 1 else ""
+        out.print(describe_not_request(several[0]) + more, markup=False, highlight=False)
     for title, counts in (
         ("traces that are not requests", inspection.dropped),
         ("could not be read", inspection.rejected),

@@ -50,6 +50,22 @@ class FieldOrigin:
     found: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class NotRequest:
+    """A trace without a request, or a request that cannot be a trace.
+
+    Args:
+        reason: As in `ExtractedRequests.dropped`.
+        nearest: The span that comes nearest to a request.
+        role: Of that span.
+    """
+
+    reason: str
+    trace_id: str
+    nearest: FieldOrigin
+    role: str
+
+
 @dataclass(slots=True)
 class ExtractedRequests:
     """The requests of some spans.
@@ -58,14 +74,21 @@ class ExtractedRequests:
         traces: One trace per request.
         dropped: Traces without a request by reason (`no_llm_no_retriever`, `indexing`,
             `evaluator`, `own`), and requests without a trace (`no_time`, `invalid`).
+        not_requests: For each of those the span that comes nearest to a request.
         origins: For each of `traces`, the spans that hold its fields, by field.
         counts: What redaction did to the traces.
     """
 
     traces: list[Trace] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
+    not_requests: list[NotRequest] = field(default_factory=list)
     origins: list[dict[str, list[FieldOrigin]]] = field(default_factory=list)
     counts: Counts = field(default_factory=dict)
+
+    def drop(self, reason: str, trace_id: str, nearest: SpanNode) -> None:
+        """Count a trace without a request, or a request without a trace."""
+        self.dropped[reason] += 1
+        self.not_requests.append(NotRequest(reason, trace_id, _origin(nearest), nearest.role.value))
 
 
 def extract_requests(spans: Sequence[Span], settings: OtlpSettings) -> ExtractedRequests:
@@ -90,11 +113,11 @@ def _extract(
     candidates = [(node, compose_request(node, _server(node, below), settings)) for node in nodes]
     requests = [(node, request) for node, request in candidates if request.is_request]
     if not requests:
-        extracted.dropped[_drop_reason(tree)] += 1
+        extracted.drop(_drop_reason(tree), trace_id, _nearest(tree))
     for node, request in requests:
         span = node.first_span()
         if span is MISSING or request.end <= 0:
-            extracted.dropped["no_time"] += 1
+            extracted.drop("no_time", trace_id, node)
             continue
         suffix = f"-{span.span_id}" if len(requests) > 1 else ""
         try:
@@ -109,7 +132,7 @@ def _extract(
                 }
             )
         except (ValidationError, ValueError, OverflowError, OSError):
-            extracted.dropped["invalid"] += 1
+            extracted.drop("invalid", trace_id, node)
             continue
         extracted.traces.append(trace)
         extracted.origins.append(_origins(request))
@@ -124,6 +147,32 @@ def _drop_reason(tree: SpanTree) -> str:
     if not roles and tree.evaluators:
         return "evaluator"
     return "no_llm_no_retriever"
+
+
+# What comes nearest to a request, the nearest first.
+_NEARNESS = (
+    SpanRole.LLM,
+    SpanRole.RETRIEVER,
+    SpanRole.RERANKER,
+    SpanRole.TOOL,
+    SpanRole.CHAIN,
+    SpanRole.VECTOR_DB,
+    SpanRole.EMBEDDING,
+)
+_CLIENT_KIND = 3
+
+
+def _nearest(tree: SpanTree) -> SpanNode:
+    """Return the span of a trace without a request that comes nearest to one."""
+    nodes = [node for node in tree.root.walk() if node.span is not MISSING]
+    if not nodes:
+        return next(iter((*tree.own, *tree.evaluators)), tree.root)
+
+    def distance(node: SpanNode) -> tuple[int, bool]:
+        place = _NEARNESS.index(node.role) if node.role in _NEARNESS else len(_NEARNESS)
+        return place, node.span.kind != _CLIENT_KIND  # what calls a model may be its client
+
+    return min(nodes, key=distance)  # of several the first
 
 
 def _requests_below(root: SpanNode, nodes: Sequence[SpanNode]) -> Counter[int]:

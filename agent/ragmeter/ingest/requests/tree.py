@@ -194,12 +194,12 @@ class SpanNode:
 class SpanTree:
     """The tree of one trace, whose roots are the children of `root`, a node without a span.
 
-    `own` and `evaluators` count subtrees left out: those that ragmeter sent, and evaluations.
+    `own` and `evaluators` are subtrees left out: those that ragmeter sent, and evaluations.
     """
 
     root: SpanNode
-    own: int = 0
-    evaluators: int = 0
+    own: list[SpanNode] = field(default_factory=list)
+    evaluators: list[SpanNode] = field(default_factory=list)
 
     def release(self) -> None:
         """Unlink all nodes, so that they are freed without the garbage collector.
@@ -279,12 +279,12 @@ def _read_spans(tree: SpanTree) -> None:
         remaining = []
         for child in node.children:
             if is_own_span(child.span):
-                tree.own += 1
+                tree.own.append(child)
                 continue
             if child.span is not MISSING:
                 child.preview = preview_span(child.span)
             if child.role is SpanRole.EVALUATOR or is_evaluation_span(child.span):
-                tree.evaluators += 1
+                tree.evaluators.append(child)
             else:
                 remaining.append(child)
         node.children = remaining
