@@ -39,7 +39,7 @@ RESERVED_SCORERS = frozenset(
 )
 
 MAX_PASSAGES = 1000  # labelled in one feedback; more than any retriever returns
-_SCORER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # no "+": that names combined estimates
+_SCORER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def _check_scorer(name: str) -> str:

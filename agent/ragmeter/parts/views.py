@@ -161,6 +161,12 @@ class RequestHistory:
         """
         return 1.0
 
+    def dependence_within(
+        self, service: str, metric: str | None, start: float, end: float
+    ) -> float:
+        """Return the same for the requests of [start, end), in Unix seconds."""
+        return 1.0
+
 
 class ComparedWith(StrEnum):
     """Compare a segment with its own past and the move of the rest, or with the rest as it is."""

@@ -95,12 +95,20 @@ class MeanSample(NamedTuple):
         return self.effective >= MIN_SAMPLES
 
 
-def estimate_sample(cell: ScoreSums | None, kind: SeriesKind) -> MeanSample | None:
-    """Estimate the mean of a cell, of the process behind its traffic; None without a score."""
+def estimate_sample(
+    cell: ScoreSums | None, kind: SeriesKind, dependence: float = 1.0
+) -> MeanSample | None:
+    """Estimate the mean of a cell, of the process behind its traffic; None without a score.
+
+    Args:
+        cell: The sums.
+        kind: The kind of the series.
+        dependence: How many scores are worth one independent one.
+    """
     if cell is None or not cell.scored:
         return None
     low, high = (0.0, 1.0) if kind.ratio else (kind.low, kind.high)
-    interval = estimate_interval(cell, low, high, process=True)
+    interval = estimate_interval(cell, low, high, process=True, dependence=dependence)
     value = interval.value
     effective = interval.effective
     if kind.ratio:

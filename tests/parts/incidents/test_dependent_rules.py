@@ -1,13 +1,15 @@
-"""Rules on a single metric allow for requests that are alike."""
+"""Rules and the numbers of incidents allow for requests that are alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.app.parts import AgentSettings
 from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.incidents.numbers import NumberKey, NumberReader
 from ragmeter.parts.incidents.part import IncidentsPart
 from ragmeter.parts.questions.part import QuestionsPart
 
@@ -53,3 +55,39 @@ def test_sessions_that_fail_as_one_are_worth_one_request(changes: dict[str, obje
     changes = {"op": ">", **changes}
     assert firing(1, **changes)
     assert not firing(20, **changes)
+
+
+@pytest.mark.parametrize("length", [1, 20])
+@pytest.mark.parametrize(
+    ("question", "number"),
+    [
+        ("works", NumberKey("works", "builtin")),
+        ("fast", NumberKey("latency", "total")),
+    ],
+)
+def test_the_interval_of_an_incident_is_that_of_the_question(
+    question: str, number: NumberKey, length: int
+) -> None:
+    aggregator = Aggregator(AgentSettings(), [], [], parts=(QuestionsPart, IncidentsPart))
+    for trace in traffic(length):
+        for _ in aggregator.apply_all([trace]):
+            pass
+    aggregator.settle()
+    questions = aggregator.parts["questions"]
+    assert isinstance(questions, QuestionsPart)
+    (answer,) = [one for one in questions.answers("bot") if one.question == question]
+    level = answer.levels["1h"]
+    read = NumberReader(aggregator.windows, questions.dependence_within).read
+    found = read("bot", "", number, START, START + HOUR)
+    independent = NumberReader(aggregator.windows).read("bot", "", number, START, START + HOUR)
+    assert found is not None
+    assert independent is not None
+    if question == "works":  # incidents count the requests that failed
+        found = replace(found, value=1 - found.value, lower=1 - found.upper, upper=1 - found.lower)
+    assert found.value == pytest.approx(level.value, rel=0.01)
+    assert found.lower == pytest.approx(level.lower, rel=0.02)
+    # where the p95 has no upper end, what is known is said
+    assert found.upper == pytest.approx(level.upper or level.value, rel=0.02)
+    assert found.worth == pytest.approx(level.worth, rel=0.02)
+    if length > 1:
+        assert independent.worth > 3 * found.worth

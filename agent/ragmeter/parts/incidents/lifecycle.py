@@ -31,12 +31,14 @@ from ragmeter.parts.incidents.numbers import (
     FAILURES,
     NUMBERS,
     RECENT,
+    DependenceWithin,
     NumberKey,
     NumberReader,
     NumberReading,
     least_shift,
     shift_of,
     slow_share,
+    take_all_as_independent,
 )
 from ragmeter.parts.incidents.passage_sets import PassageSets
 from ragmeter.parts.incidents.signals import (
@@ -174,11 +176,17 @@ class IncidentBook:
     Args:
         windows: The windows of all services.
         sets: The sets of passages of their requests.
+        dependence: Tells how alike the requests of a service are.
     """
 
-    def __init__(self, windows: Windows, sets: PassageSets) -> None:
+    def __init__(
+        self,
+        windows: Windows,
+        sets: PassageSets,
+        dependence: DependenceWithin = take_all_as_independent,
+    ) -> None:
         self._windows = windows
-        self._reader = NumberReader(windows)
+        self._reader = NumberReader(windows, dependence)
         self._sets = sets
         self._rows: dict[str, IncidentRow] = {}
 

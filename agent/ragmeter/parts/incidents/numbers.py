@@ -7,7 +7,7 @@ usual, the level since the onset and the last quarter of an hour are made of the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,14 +20,23 @@ from ragmeter.windows.windows import Windows
 
 DAY = 86_400.0
 USUAL_GRAIN = 600.0  # seconds: the usual ends where the coarse buckets of a day do
-LEAST_USUAL = 30.0  # effective samples of a usual
-LEAST_EVIDENCE = 40.0  # effective samples that tell whether a number is back
+LEAST_USUAL = 30.0  # samples of a usual
+LEAST_EVIDENCE = 40.0  # samples that tell whether a number is back
 _SLOW = 0.95  # the quantile of a latency
 
 # Seconds of the last stretch that holds enough, the shortest first.
 RECENT: Sequence[float] = (900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)
 
 Better = Literal["higher", "lower"]
+
+DependenceWithin = Callable[[str, str | None, float, float], float]
+"""Tells how many requests of a service are worth one independent one, for a metric (None: the p95
+of latency) from one time to another: `ragmeter.parts.views.RequestHistory.dependence_within`."""
+
+
+def take_all_as_independent(service: str, metric: str | None, start: float, end: float) -> float:
+    """Take the requests of a service as independent of each other."""
+    return 1.0
 
 
 class NumberSpec(NamedTuple):
@@ -204,12 +213,26 @@ class NumberKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumberReading:
-    """A number over a stretch of time, with its 95 % interval and its effective samples."""
+    """A number over a stretch of time, with its 95 % interval and its effective samples.
+
+    Args:
+        value: The number.
+        lower: The lower end of its interval.
+        upper: The upper end.
+        worth: How many independent samples carry as much information.
+        dependence: How many samples are worth one independent one.
+    """
 
     value: float
     lower: float
     upper: float
     worth: float
+    dependence: float = 1.0
+
+    @property
+    def samples(self) -> float:
+        """The effective samples, as if they were independent of each other."""
+        return self.worth * self.dependence
 
     def bad_end(self, better: Better) -> float:
         """Return the end of the interval that is the worse one."""
@@ -221,10 +244,18 @@ class NumberReading:
 
 
 class NumberReader:
-    """Reads numbers from the windows."""
+    """Reads numbers from the windows.
 
-    def __init__(self, windows: Windows) -> None:
+    Args:
+        windows: The windows.
+        dependence: Tells how alike the requests of a service are; those of a segment as much.
+    """
+
+    def __init__(
+        self, windows: Windows, dependence: DependenceWithin = take_all_as_independent
+    ) -> None:
         self._windows = windows
+        self._dependence = dependence
 
     def read(
         self, service: str, segment: str, number: NumberKey, start: float, end: float
@@ -233,14 +264,12 @@ class NumberReader:
         if end <= start:
             return None
         if number.metric == "latency":
-            return _read_latency(
-                windows=self._windows,
-                service=service,
-                segment=segment,
-                stage=number.scorer,
-                start=start,
-                end=end,
+            histogram = self.latencies(
+                service=service, segment=segment, stage=number.scorer, start=start, end=end
             )
+            if histogram is None:
+                return None
+            return _read_latency(histogram, self._dependence(service, None, start, end))
         if number.metric == "works":
             parts = [
                 self._score(
@@ -272,12 +301,22 @@ class NumberReader:
             start=start,
             end=end,
         )
-        sample = estimate_sample(cell, series_kind(number.metric, number.scorer))
+        if cell is None or not cell.scored:
+            return None
+        # of a session a sample has fewer requests, which are so much less alike
+        drawn = cell.scored / (sum(cell.states().values()) - cell.not_applicable)
+        whole = self._dependence(service, number.metric, start, end)
+        dependence = 1 + (whole - 1) * drawn
+        sample = estimate_sample(cell, series_kind(number.metric, number.scorer), dependence)
         if sample is None:
             return None
         scale = scale_of(number)
         return NumberReading(
-            scale * sample.value, scale * sample.lower, scale * sample.upper, sample.effective
+            value=scale * sample.value,
+            lower=scale * sample.lower,
+            upper=scale * sample.upper,
+            worth=sample.effective,
+            dependence=dependence,
         )
 
     def usual(
@@ -292,7 +331,7 @@ class NumberReader:
             start=end - DAY,
             end=end,
         )
-        return found if found is not None and found.worth >= LEAST_USUAL else None
+        return found if found is not None and found.samples >= LEAST_USUAL else None
 
     def recent(
         self,
@@ -325,7 +364,7 @@ class NumberReader:
                 start=start,
                 end=now,
             )
-            if found is None or found.worth < LEAST_EVIDENCE:
+            if found is None or found.samples < LEAST_EVIDENCE:
                 continue
             longest = found
             if shift_of(better, found.bad_end(better), found.value) <= narrow:
@@ -383,30 +422,21 @@ def slow_share(histogram: LogHistogram | None, limit: float) -> NumberReading | 
     return NumberReading(sample.value, sample.lower, sample.upper, sample.effective)
 
 
-def _read_latency(
-    windows: Windows, service: str, segment: str, stage: str, start: float, end: float
-) -> NumberReading | None:
-    histogram = windows.latency_within(
-        service=service,
-        segment=segment,
-        stage=stage,
-        start=start,
-        end=end,
-    )
-    if histogram is None:
-        return None
-    for _, value, lower, upper in histogram.limits((_SLOW,)):
+def _read_latency(histogram: LogHistogram, dependence: float) -> NumberReading | None:
+    worth = histogram.n / dependence
+    for _, value, lower, upper in histogram.limits((_SLOW,), dependence):
         # without an upper limit it is at least known that the number is not below its estimate
         return NumberReading(
             value=value,
             lower=lower,
             upper=value if upper is None else upper,
-            worth=float(histogram.n),
+            worth=worth,
+            dependence=dependence,
         )
     few = histogram.quantile(_SLOW)  # of fewer than twenty: the slowest, without an interval
     if few is None:
         return None
-    return NumberReading(value=few, lower=few, upper=few, worth=float(histogram.n))
+    return NumberReading(value=few, lower=few, upper=few, worth=worth, dependence=dependence)
 
 
 def _join_failures(parts: Sequence[NumberReading | None]) -> NumberReading | None:
@@ -417,4 +447,6 @@ def _join_failures(parts: Sequence[NumberReading | None]) -> NumberReading | Non
     stopped = error.value + (timeout.value if timeout else 0.0)
     share = min(1.0, stopped + (1 - stopped) * (empty.value if empty else 0.0))
     lower, upper = wilson_interval(share, error.worth)
-    return NumberReading(share, lower, upper, error.worth)
+    return NumberReading(
+        value=share, lower=lower, upper=upper, worth=error.worth, dependence=error.dependence
+    )

@@ -10,6 +10,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.parts.contract import Event, Part, PartContext, ScoredBatch
 from ragmeter.parts.incidents.engine import AlertEngine, RuleState
 from ragmeter.parts.incidents.lifecycle import IncidentBook, IncidentRow
+from ragmeter.parts.incidents.numbers import DependenceWithin, take_all_as_independent
 from ragmeter.parts.incidents.passage_sets import PassageSetCounts, PassageSets
 from ragmeter.parts.views import Announcer, Explainer, Incident, OpenIncidents, RequestHistory
 from ragmeter.windows.windows import Windows
@@ -30,11 +31,16 @@ class IncidentsPart(Part[IncidentsState], Announcer, OpenIncidents):
     package = __package__
     state: ClassVar[Any] = IncidentsState
 
-    def __init__(self, engine: AlertEngine, windows: Windows) -> None:
+    def __init__(
+        self,
+        engine: AlertEngine,
+        windows: Windows,
+        dependence: DependenceWithin = take_all_as_independent,
+    ) -> None:
         self.engine = engine
         self._windows = windows
         self._sets = PassageSets()
-        self._book = IncidentBook(windows, self._sets)
+        self._book = IncidentBook(windows, self._sets, dependence)
         self._saved: Mapping[str, RuleState | IncidentRow] = {}
         self._expired_at = 0.0
 
@@ -47,7 +53,11 @@ class IncidentsPart(Part[IncidentsState], Announcer, OpenIncidents):
             explain=lambda windows, series: context.find(Explainer).explain_worse(windows, series),
             dependence=lambda *asked: context.find(RequestHistory).dependence(*asked),
         )
-        return cls(engine, context.windows)
+        return cls(
+            engine,
+            context.windows,
+            lambda *asked: context.find(RequestHistory).dependence_within(*asked),
+        )
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count the sets of passages of requests."""

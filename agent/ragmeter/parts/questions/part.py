@@ -52,7 +52,10 @@ from ragmeter.parts.questions.samples import (
 from ragmeter.parts.questions.segments import WINDOW, segment_levels
 from ragmeter.parts.questions.settings import QuestionsSettings
 from ragmeter.parts.questions.traffic import (
+    COARSE,
     HOUR,
+    KEPT_FINE,
+    KEPT_SLOTS,
     PLACE,
     SHARES,
     TRACKED,
@@ -61,6 +64,7 @@ from ragmeter.parts.questions.traffic import (
     RequestValues,
     TrafficKey,
     TrafficRow,
+    bucket_width,
     last_buckets,
 )
 from ragmeter.parts.views import (
@@ -518,11 +522,25 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         if traffic is None:
             return 1.0
         seconds = max(_LEAST_STRETCH, parse_window(window))
-        by_name: dict[str, float] = self._keep(
-            service, ("dependence", seconds), lambda: _dependence(traffic, seconds, self._time)
-        )
-        own = by_name.get("fast" if metric is None else QUESTION_OF.get(metric, ""))
-        return max(by_name.values()) if own is None else own
+        buckets = last_buckets(seconds, self._time)
+        by_question: dict[str, float] = self._keep(service, ("dependence", seconds), dict)
+        return _dependence(traffic, metric, buckets, by_question)
+
+    def dependence_within(
+        self, service: str, metric: str | None, start: float, end: float
+    ) -> float:
+        """Return how many requests of [start, end) are worth one independent one, at least 1."""
+        traffic = self._traffic.get((service, ""))
+        if traffic is None:
+            return 1.0
+        known_from = self._time - KEPT_SLOTS
+        if end < known_from + _LEAST_STRETCH:  # its clusters are forgotten: as of those known
+            end = self._time
+        start = max(known_from, min(start, end - _LEAST_STRETCH))
+        width = bucket_width(end - start) if start >= self._time - KEPT_FINE else COARSE
+        buckets = BucketRange(start // width * width, -(-end // width) * width, width)
+        kept: dict[BucketRange, dict[str, float]] = self._keep(service, "dependence within", dict)
+        return _dependence(traffic, metric, buckets, kept.setdefault(buckets, {}))
 
     def samples(self) -> Iterable[GaugeSample]:
         """Return the gauges of every service."""
@@ -583,10 +601,18 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         self._samples.restore(samples, complete)
 
 
-def _dependence(traffic: RequestBuckets, seconds: int, now: float) -> dict[str, float]:
-    sums = traffic.sums(last_buckets(seconds, now))
-    names = (*SHARES, "fast", "cost")
-    return {name: dependence_of(sums, name, tenants=seconds <= 6 * HOUR) for name in names}
+def _dependence(
+    traffic: RequestBuckets, metric: str | None, buckets: BucketRange, known: dict[str, float]
+) -> float:
+    """Return the dependence in some buckets for a metric, and keep it in `known` by question."""
+    question = "fast" if metric is None else QUESTION_OF.get(metric)
+    wanted = (question,) if question in TRACKED else TRACKED
+    if missing := [name for name in wanted if name not in known]:
+        sums = traffic.sums(buckets)
+        tenants = buckets.end - buckets.start <= 6 * HOUR
+        for name in missing:
+            known[name] = dependence_of(sums, name, tenants=tenants)
+    return max(known[name] for name in wanted)
 
 
 def _traffic_row(service: str, segment: str, bucket: TrafficKey) -> str:
