@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from ragmeter.parts.incidents.lifecycle import runbook_of
@@ -215,6 +216,29 @@ GOAL = {
     "baseline": None,
     "window": "24h",
 }
+
+
+def test_the_kinds_of_failure_add_up_to_the_share_of_the_title(stage: Stage) -> None:
+    def fail(errors: int, timeouts: int) -> None:
+        stage.ask(10 - errors - timeouts)
+        stage.ask(errors, scores={"error": 1.0})
+        stage.ask(timeouts, scores={"timeout": 1.0})
+        stage.minute += 1
+        stage.look()
+
+    for _ in range(6):
+        fail(2, 1)
+    stage.fire(rule="ErrorsHigh", metric="error", severity="critical", baseline=0.0)
+    shown = set()
+    for minute in range(40):  # between two searches for the cause it gets worse
+        fail(2, 1) if minute < 12 else fail(4, 3)
+        (incident,) = stage.book.incidents()
+        if incident.kind == "failures":
+            (whole,) = re.findall(r"(\d+) % of requests fail", incident.title)
+            errors, timeouts = re.findall(r"(?:rrors|imeouts) (\d+) %", incident.summary)
+            assert abs(int(errors) + int(timeouts) - int(whole)) <= 1, "rounded"
+            shown.add(whole)
+    assert len(shown) > 3
 
 
 def test_a_missed_goal_pages_says_both_numbers_and_ends_when_it_is_met(stage: Stage) -> None:

@@ -81,7 +81,7 @@ def incident(kind: IncidentKind, **changes: object) -> Incident:
 
 
 FACTS = IncidentFacts(
-    failures={"error": 0.12, "timeout": 0.07},
+    level_failures={"error": 0.12, "timeout": 0.07},
     segment_share=0.27,
     rest=3.2,
     change_share=1.0,

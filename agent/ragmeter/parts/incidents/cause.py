@@ -49,7 +49,8 @@ class IncidentFacts:
     """What the texts say beside the incident itself; shares are of the requests since the onset.
 
     Args:
-        failures: The shares of each kind of failure since the onset.
+        failures: The shares of each kind of failure when the cause was searched.
+        level_failures: The same over the stretch of time that the level is about.
         segment_share: The share of the requests that the segment has.
         rest: The number of the other requests since the onset.
         change_share: The share that the new value has.
@@ -64,6 +65,7 @@ class IncidentFacts:
     """
 
     failures: dict[str, float] = field(default_factory=dict)
+    level_failures: dict[str, float] = field(default_factory=dict)
     segment_share: float = 0.0
     rest: float | None = None
     change_share: float = 0.0

@@ -661,6 +661,7 @@ class IncidentBook:
                 reading = recent if ends > 0 else reading
             if reading is not None:
                 level, lower, upper = reading.value, reading.lower, reading.upper
+                row.facts.level_failures = dict(reading.failures)
             elif incident.level is not None:
                 level, lower, upper = incident.level, incident.lower, incident.upper
             if reading is not None and frozen is not None:

@@ -7,8 +7,8 @@ usual, the level since the onset and the last quarter of an hour are made of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ragmeter.parts.views import IncidentKind, IncidentUnit
@@ -221,6 +221,7 @@ class NumberReading:
         upper: The upper end.
         worth: How many independent samples carry as much information.
         dependence: How many samples are worth one independent one.
+        failures: Of `works`, the share of each kind of failure.
     """
 
     value: float
@@ -228,6 +229,7 @@ class NumberReading:
     upper: float
     worth: float
     dependence: float = 1.0
+    failures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def samples(self) -> float:
@@ -447,6 +449,12 @@ def _join_failures(parts: Sequence[NumberReading | None]) -> NumberReading | Non
     stopped = error.value + (timeout.value if timeout else 0.0)
     share = min(1.0, stopped + (1 - stopped) * (empty.value if empty else 0.0))
     lower, upper = wilson_interval(share, error.worth)
+    kinds = zip(FAILURES, parts, strict=True)
     return NumberReading(
-        value=share, lower=lower, upper=upper, worth=error.worth, dependence=error.dependence
+        value=share,
+        lower=lower,
+        upper=upper,
+        worth=error.worth,
+        dependence=error.dependence,
+        failures={kind: part.value for kind, part in kinds if part and part.value > 0},
     )

@@ -263,10 +263,10 @@ def _levels(incident: Incident, facts: IncidentFacts) -> str:
     unit = incident.unit
     usual = format_value(incident.usual, unit)
     level = format_value(incident.level, unit)
-    if kind == "failures" and facts.failures:
+    if kind == "failures" and facts.level_failures:
         parts = [
             f"{_FAILURE_NAMES[metric]} {format_value(share, 'share')}"
-            for metric, share in describe_failures(facts.failures)[:2]
+            for metric, share in describe_failures(facts.level_failures)[:2]
         ]
         text = ", ".join(parts)
         return f"{text[:1].upper()}{text[1:]} (usual {usual})"
