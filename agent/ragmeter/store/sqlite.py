@@ -108,6 +108,7 @@ class SqliteStore:
                 self._restore()
             except (sqlite3.DatabaseError, ValueError, TypeError) as error:
                 if is_disk_error(error):
+                    self._db.close()
                     raise StateError(f"{path}: {error}") from None
                 self.quarantine(str(error))
         except BaseException:
