@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +73,25 @@ def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(root)}
     with (folder / "talk.txt").open("ab") as talk:
         return subprocess.Popen(command, stdout=talk, stderr=talk, cwd=root, env=env)
+
+
+@contextmanager
+def serving(config: Path, *files: Path) -> Iterator[None]:
+    """Run the agent as a process that has read these files; kill it hard at the end."""
+    talk = config.parent / "talk.txt"
+    before = talk.read_text().count("serving until") if talk.exists() else 0
+    arguments = [part for file in files for part in ("--replay", file)]
+    process = start(config.parent, "run", "-c", config, *arguments)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while talk.read_text().count("serving until") == before:
+            assert process.poll() is None, talk.read_text()
+            assert time.monotonic() < deadline, talk.read_text()
+            time.sleep(0.05)
+        yield
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
 
 
 def without_quotes(text: str) -> Any:

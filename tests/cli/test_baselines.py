@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 from pytest_httpserver import HTTPServer
 
-from tests.crash import RAGMETER, settings_file, start
+from tests.crash import RAGMETER, serving, settings_file
 from tests.exporters.fakes import everything
 from tests.http_stub import ANY_PATH
 from tests.ports import free_port
@@ -36,25 +32,6 @@ def traffic(path: Path, begin: float, hours: float) -> Path:
     return path
 
 
-@contextmanager
-def agent(config: Path, *files: Path) -> Iterator[None]:
-    """The agent as a process, killed hard at the end."""
-    talk = config.parent / "talk.txt"
-    before = talk.read_text().count("serving until") if talk.exists() else 0
-    arguments = [part for file in files for part in ("--replay", file)]
-    process = start(config.parent, "run", "-c", config, *arguments)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while talk.read_text().count("serving until") == before:
-            assert process.poll() is None, talk.read_text()
-            assert time.monotonic() < deadline, talk.read_text()
-            time.sleep(0.05)
-        yield
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-
 def ragmeter(*arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
         [*RAGMETER, "baseline", *arguments],
@@ -70,7 +47,7 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     config = settings_file(tmp_path, otlp_port=free_port(), metrics_port=port)
-    with agent(config, traffic(tmp_path / "t.jsonl", START, 8)):
+    with serving(config, traffic(tmp_path / "t.jsonl", START, 8)):
         status, out, _ = ragmeter("show", "--url", url)
         assert status == 0
         assert "bot: works is usually 1, known from " in out
@@ -93,7 +70,7 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
             assert large.status_code == 413
         status, out, _ = ragmeter("promote", "--service", "bot", "--url", url)
         assert (status, out) == (0, "bot: its usual is learned from now on\n")
-    with agent(config):
+    with serving(config):
         status, out, _ = ragmeter("show", "--service", "bot", "--url", url)
         assert (status, "bot: works has no usual yet" in out) == (0, True)
 

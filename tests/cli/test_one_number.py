@@ -6,9 +6,7 @@ from __future__ import annotations
 import html
 import json
 import re
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import httpx
 import pytest
 
 from tests.cli.test_watch import ragmeter
-from tests.crash import settings_file, start
+from tests.crash import serving, settings_file
 from tests.ports import free_port
 from tests.traces import START, trace_line
 from tests.waiting import PATIENCE
@@ -31,7 +29,7 @@ unless it reads what the agent has stored."""
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the configuration is, and the traces of one hour."""
+    """Return a folder with a configuration and the traces of one hour."""
     folder = tmp_path_factory.mktemp("one")
     lines = []
     for number in range(TRACES):
@@ -56,24 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def agent(folder: Path) -> Iterator[str]:
-    """The address of an agent that has replayed the traces."""
+    """Yield the address of an agent that has replayed the traces."""
     config = folder / "config.json"
-    process = start(folder, "run", "-c", config, "--replay", folder / "traces.jsonl")
-    talk = folder / "talk.txt"
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while "serving until" not in talk.read_text():
-            assert process.poll() is None, talk.read_text()
-            assert time.monotonic() < deadline, talk.read_text()
-            time.sleep(0.05)
+    with serving(config, folder / "traces.jsonl"):
         yield f"http://127.0.0.1:{json.loads(config.read_text())['http']['metrics_port']}"
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
 
 
 def report(folder: Path) -> str:
-    """What `ragmeter report` prints of the same traces, scored in a file."""
+    """Return what `ragmeter report` prints of the same traces, scored in a file."""
     config, scores = str(folder / "config.json"), str(folder / "scores.jsonl")
     for command in (
         ("score", str(folder / "traces.jsonl"), "-o", scores, "-c", config),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.crash import RAGMETER, settings_file, start
+from tests.crash import RAGMETER, serving, settings_file
 from tests.ports import free_port
 from tests.traces import trace_line
 from tests.waiting import PATIENCE
@@ -26,18 +25,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]
     page, port = free_port(), free_port()
     config = settings_file(folder, otlp_port=port, metrics_port=page)
     (folder / "traces.jsonl").write_bytes(b"\n".join(trace_line(n) for n in range(20)))
-    process = start(folder, "run", "-c", config, "--replay", folder / "traces.jsonl")
-    talk = folder / "talk.txt"
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while "serving until" not in talk.read_text():
-            assert process.poll() is None, talk.read_text()
-            assert time.monotonic() < deadline, talk.read_text()
-            time.sleep(0.05)
+    with serving(config, folder / "traces.jsonl"):
         yield f"http://127.0.0.1:{page}", f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
 
 
 def lines_of(process: subprocess.Popen[bytes], number: int) -> list[bytes]:

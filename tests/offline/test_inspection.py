@@ -175,7 +175,7 @@ def test_what_is_no_request_or_unreadable_is_counted(tmp_path: Path) -> None:
 
 
 def not_a_request(attributes: Mapping[str, object], settings: OtlpSettings | None = None) -> str:
-    """What is printed about a trace of a server span with one span below it."""
+    """Return what is printed about a trace of a server span with one span below it."""
     run = Run()
     root = run.span("POST /ask", attributes={"http.request.method": "POST"})
     run.span("step", root, (0.1, 0.2), dict(attributes))

@@ -246,7 +246,7 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"
 
 
-# What to do about a trace without a request, by the reason, else by what its nearest span is.
+# Tell what to do about a trace without a request: by the reason, else by the nearest span's role.
 _MARK = (
     "mark the model call (gen_ai.operation.name=chat or openinference.span.kind=LLM) or the"
     " retrieval (openinference.span.kind=RETRIEVER) in the same trace"

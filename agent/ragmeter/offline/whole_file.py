@@ -120,7 +120,7 @@ def read_cheap_scores(scored: ScoredTrace) -> tuple[dict[str, float], str]:
 
 
 class PeopleEstimate(NamedTuple):
-    """What people would say of all traces of a file, from `samples` labels."""
+    """Holds what people would say of all traces of a file, from `samples` labels."""
 
     metric: str
     interval: Interval

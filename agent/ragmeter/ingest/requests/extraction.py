@@ -149,7 +149,7 @@ def _drop_reason(tree: SpanTree) -> str:
     return "no_llm_no_retriever"
 
 
-# What comes nearest to a request, the nearest first.
+# The roles of spans in the order in which they come near to a request, the nearest first.
 _NEARNESS = (
     SpanRole.LLM,
     SpanRole.RETRIEVER,

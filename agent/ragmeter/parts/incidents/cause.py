@@ -317,24 +317,6 @@ def _largest(reader: NumberReader, service: str, start: float, end: float) -> It
     ]
 
 
-def read_failures(
-    reader: NumberReader, service: str, segment: str, start: float, end: float
-) -> dict[str, float]:
-    """Return the share of each kind of failure."""
-    found: dict[str, float] = {}
-    for metric in ("error", "timeout", "empty_answer"):
-        reading = reader.read(
-            service=service,
-            segment=segment,
-            number=NumberKey(metric, "builtin"),
-            start=start,
-            end=end,
-        )
-        if reading is not None and reading.value > 0:
-            found[metric] = reading.value
-    return found
-
-
 def read_tokens(
     reader: NumberReader, service: str, segment: str, onset: Onset, now: float
 ) -> tuple[float, float] | None:

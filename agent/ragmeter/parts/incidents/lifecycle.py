@@ -21,7 +21,6 @@ from ragmeter.parts.incidents.cause import (
     find_change,
     find_segment,
     find_stage,
-    read_failures,
     read_tokens,
     refine_onset,
 )
@@ -74,6 +73,7 @@ _SEARCH = 60.0  # seconds between two looks for the cause, at first
 _NARROW = 0.3  # of the worst shift: how far the interval of a number that is back may reach
 _SURELY_BACK = 0.5  # of the worst shift: what may be left when it is over
 _COST = NumberKey("cost_usd", "builtin")
+_WORKS = NumberKey("works", "builtin")
 _GOAL_UNITS: Mapping[str, IncidentUnit] = {"fast": "seconds", "cost": "usd"}
 _MAIN_FAILURE = 0.85  # of all failures, from which on they are called by its kind
 _ASKED = 25  # worst traces whose questions are counted: the texts of as many are kept
@@ -591,13 +591,14 @@ class IncidentBook:
                 incident = replace(incident, segment=found.segment)
         start = max(onset.at, now - _LEVEL_SECONDS)
         if incident.question == "works":
-            facts.failures = read_failures(
-                reader=reader,
+            failed = reader.read(
                 service=service,
                 segment=incident.segment,
+                number=_WORKS,
                 start=start,
                 end=now,
             )
+            facts.failures = {} if failed is None else dict(failed.failures)
         if incident.question == "cost":
             facts.tokens = read_tokens(
                 reader=reader,
