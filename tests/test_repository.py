@@ -266,6 +266,18 @@ def source_folder(test_folder: Path) -> Path:
     return Path("agent/ragmeter") / inner
 
 
+def test_versions_of_python_are_declared_alike() -> None:
+    """What the package declares, a release has wheels for, and CI takes where it finds it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    release = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    built = [f"3.{minor}" for minor in re.findall(r"cp3(\d+)-\*", release)]
+    tested = re.findall(r"python(3\.\d+)", (ROOT / ".ci/run").read_text(encoding="utf-8"))
+    assert project["requires-python"] == f">={declared[0]}"
+    assert built == declared
+    assert set(declared) <= set(tested)
+
+
 def test_tests_mirror_the_tree() -> None:
     test_folders = {path.parent for path in python_files("tests")}
     folders = {path.parent for path in python_files(*PACKAGES)}

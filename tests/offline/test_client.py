@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -260,7 +261,7 @@ def test_a_trace_is_dated_when_it_is_sent(server: Taking, sending: Sending) -> N
 
 
 def test_memory_is_bounded_by_the_batch(server: Taking, sending: Sending) -> None:
-    """A file of 120 MB, sent while no more than a part of it is held."""
+    """A file of 120 MB, sent while no more than a part of it is held, collector or not."""
     with sending.path.open("wb") as file:
         for number in range(1200):
             file.write(trace_line(number, answer="x" * 100_000) + b"\n")
@@ -270,10 +271,12 @@ def test_memory_is_bounded_by_the_batch(server: Taking, sending: Sending) -> Non
         return 200, {}, {"accepted": count, "duplicates": 0, "rejected": 0}
 
     server.answer = counted  # type: ignore[method-assign]
+    gc.disable()  # when it runs differs with the version of Python
     tracemalloc.start()
     try:
         assert sending.run(server.url).sent == 1200
         # a body, its parts, those of the server and 64 traces read ahead
-        assert tracemalloc.get_traced_memory()[1] < 80 * 2**20
+        assert tracemalloc.get_traced_memory()[1] < 48 * 2**20
     finally:
         tracemalloc.stop()
+        gc.enable()

@@ -173,10 +173,11 @@ class _Sender:
 
     def _post(self, body: bytes) -> httpx.Response | str:
         """Return the reply, or why there is none."""
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
         try:
-            reply = self._client.post(
-                self._url, content=body, headers={"Content-Type": "application/json"}
-            )
+            # httpx's reply and its stream refer to each other, and to the request: given as bytes,
+            # each body would stay until the garbage collector runs; an iterator lets it go
+            reply = self._client.post(self._url, content=iter((body,)), headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = str(error) or type(error).__name__
             if not (self._reached and isinstance(error, httpx.TransportError)):
