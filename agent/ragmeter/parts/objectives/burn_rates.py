@@ -44,7 +44,7 @@ BURN_RATE_ALERTS = (
 
 # Errors in the long window below which nothing fires: at 0.02 traces/s one chance error is 1.4 %
 # of an hour's traces, at 99.9 % a burn rate of 14. Without the floor there are 14 false pages a
-# month at half the budget, with it none (docs/decisions/burn-rates.md).
+# month at half the budget, with it none (benchmarks/burn.py of commit 5d72b3a0).
 MIN_ERRORS = 10
 
 # Seconds, as of the agent's own pages: an error ratio that stays at a threshold crosses it all the

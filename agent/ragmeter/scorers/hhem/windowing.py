@@ -33,8 +33,9 @@ MAX_PASSAGE_CHARS = 1_000_000
 # The point where HHEM's logits are equal; a sentence below it gets a second look.
 SUPPORTED_PROBABILITY = 0.5
 # Windows that a sentence is held against: the three that share most of its words, and the second
-# and third only with at least this part of what the first one shares. What that saves and what it
-# changes: docs/decisions/hhem-windows.md.
+# and third only with at least this part of what the first one shares. That halves the tokens of
+# traces of 5.3 kB; with a sentence encoder in HHEM's place, the values of 80 % of them stay within
+# 0.01, and the mean falls by 0.010 (benchmarks/hhem_windows.py of commit 5d72b3a0).
 MAX_WINDOWS = 3
 MIN_SHARED = 0.4
 # Weight of the words of the whole answer beside those of the sentence: "It opened in May." has few
