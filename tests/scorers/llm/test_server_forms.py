@@ -120,6 +120,102 @@ def test_a_filter_has_many_names(finish: str) -> None:
     assert asked.once() == "judge_refused"
 
 
+# Verdicts in other places, and replies that are no completions
+
+VERDICT = '{"grade": 2}'
+TOOL = {"name": "json_tool_call", "arguments": VERDICT}
+
+
+def message(finish: str = "stop", **fields: Any) -> dict[str, Any]:
+    return completion(
+        choices=[{"message": {"role": "assistant", **fields}, "finish_reason": finish}]
+    )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        message(content=None, reasoning_content=VERDICT),
+        message(content="", reasoning=f"\n{VERDICT}\n"),
+        message(content=None, tool_calls=[{"id": "1", "type": "function", "function": TOOL}]),
+        message(content=None, function_call=TOOL),
+        message(content=None, parsed={"grade": 2}),
+        message(content={"grade": 2}),
+        message(content=[{"type": "text", "text": VERDICT}]),
+        message(content=[{"text": VERDICT}]),
+        message(content=[VERDICT]),
+        completion(f"\ufeff{VERDICT}\u200b"),
+        completion(VERDICT, finish="length"),  # the limit came with the last token
+        httpx.Response(200, content=b"\xef\xbb\xbf" + json.dumps(completion()).encode()),
+    ],
+)
+def test_a_verdict_is_read_wherever_servers_put_it(reply: Reply) -> None:
+    asked = Asked(script(reply))
+    assert asked.once() == 2
+    assert asked.outcomes == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (message(content=None, reasoning_content=f"I think {VERDICT}"), "the answer is empty"),
+        (message("length", content=None, reasoning_content=VERDICT), "limit of 16,384"),
+        (message(content=None, tool_calls=[{"function": TOOL}] * 2), "the answer is empty"),
+        (message(content="no", reasoning_content=VERDICT), "only a JSON object"),
+        (completion(f"```json\n{VERDICT}\n```\n// as asked"), "follow the code fence"),
+        (completion(VERDICT * 2), "something follows"),
+        (completion("Score: 2"), "only a JSON object"),
+        (completion('{"grade": \u0662}'), "Expecting value"),
+        (completion('{"grade": "2/3"}'), "not as the schema asks"),
+        (completion('{"grade": -1}'), "not as the schema asks"),
+        (completion('{"grade": 1e400}'), "not as the schema asks"),
+        (completion('{"grade": NaN}'), "NaN and Infinity"),
+    ],
+)
+def test_a_verdict_that_is_none_is_counted_and_the_log_says_why(
+    reply: Reply, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert Asked(script(reply)).once() == "unparsable"
+    assert why in caplog.text
+
+
+def test_a_judge_that_repeats_the_question_gives_no_verdict() -> None:
+    asked = Asked(lambda body, _: completion(body["messages"][-1]["content"]))
+    assert asked.once() == "unparsable"
+
+
+LOGIN = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Password</body></html>"
+CHUNK = 'data: {"choices": [{"delta": {"content": "{"}}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            httpx.Response(200, html=LOGIN),
+            'a web page: check base_url, and what stands before the judge; it says "Sign in"',
+        ),
+        (httpx.Response(403, html=LOGIN), 'status 403; it says "Sign in"'),
+        (
+            httpx.Response(407, html="<style>b{}</style><h1>Proxy</h1><p>key?"),
+            'denied, status 407; it says "Proxy key?"',
+        ),
+        (httpx.Response(200, text=CHUNK), "the reply is a stream, which was not asked for"),
+        (httpx.Response(200), "no chat completion"),
+        ({"choices": [], "usage": {"prompt_tokens": 9}}, "no chat completion"),
+        ({"object": "error", "message": "not ready", "code": 50001}, '; it says "not ready"'),
+        ({"success": False, "errors": [{"message": "no route"}]}, '; it says "no route"'),
+        ({"code": 10012, "msg": "no credit", "data": None}, '; it says "no credit"'),
+        ({"detail": "Not authenticated"}, '; it says "Not authenticated"'),
+    ],
+)
+def test_a_reply_that_is_no_completion_is_named(
+    reply: Reply, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert Asked(script(reply)).once() == "judge_error"
+    assert said in caplog.text
+
+
 # Refusals behind gateways
 
 LITELLM = "litellm.BadRequestError: litellm.ContentPolicyViolationError: AzureException - filtered"

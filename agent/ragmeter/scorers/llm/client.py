@@ -295,13 +295,15 @@ class JudgeClient:
             data = parse_answer_json(reply.text, bare=call.dialect.mode != "prompt")
             problem = find_schema_violation(data, question.schema)
             if problem:
-                raise MalformedAnswer(problem)
+                raise ValueError(problem)
             value = question.read(data)
-        except ValueError as error:  # `MalformedAnswer` is one
+        except ValueError as error:
             if reply.cut_off:
                 return FailedAttempt("cut_off", f"by the limit of {call.limit:,} output tokens")
             call.corrections = correction_messages(reply.text, str(error))
-            return FailedAttempt("malformed", "no readable answer")
+            # of an object the log does not quote the names, which may be text of the trace
+            why = error.kind if isinstance(error, MalformedAnswer) else "not as the schema asks"
+            return FailedAttempt("malformed", f"no readable answer: {why}")
         learnt.record_readable(call.dialect, room=call.room, trial=call.trial)
         fingerprint = learnt.fingerprint(served, question.prompt_hash, call.dialect)
         return JudgeVerdict(value, fingerprint, data)

@@ -34,6 +34,9 @@ JudgeFailureReason = Literal[
 ]
 
 _CODE_FENCE = "```"
+
+# Blanks, and what is as invisible: a byte order mark, zero-width blanks.
+_AROUND = " \t\r\n\f\v\u00a0\u200b\u2060\ufeff"
 _THOUGHTS_OPEN = "<think>"
 _THOUGHTS_CLOSE = "</think>"
 
@@ -64,7 +67,16 @@ class JudgeFailed(DataError):
 
 
 class MalformedAnswer(DataError, ValueError):
-    """An answer that cannot be read; the text tells the judge why and quotes nothing of it."""
+    """An answer that is no JSON object; the text tells the judge why and quotes nothing of it.
+
+    Args:
+        kind: What is wrong, in words of which there are few, for a log.
+        place: Where it is.
+    """
+
+    def __init__(self, kind: str, place: str = "") -> None:
+        super().__init__(kind + place)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +135,7 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     Raises:
         MalformedAnswer: The answer is anything else, or holds anything else.
     """
-    stripped = text.strip()
+    stripped = text.strip(_AROUND)
     if not stripped:
         raise MalformedAnswer("the answer is empty")
     if not bare:
@@ -141,7 +153,7 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             raise MalformedAnswer("something follows the JSON object") from None
-        raise MalformedAnswer(f"not JSON: {error.msg} at character {error.pos}") from None
+        raise MalformedAnswer(f"not JSON: {error.msg}", f" at character {error.pos}") from None
     except ValueError:  # a number of thousands of digits
         raise MalformedAnswer("a number is too long") from None
     if not isinstance(value, dict):

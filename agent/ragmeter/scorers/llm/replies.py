@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
 from ragmeter.scorers.llm.served_model import ServedModel
-from ragmeter.scorers.llm.server_words import printable_words
+from ragmeter.scorers.llm.server_words import page_text, printable_words
 
 # Only the start of an error text is read: it says what is wrong, and quoted prompts follow.
 _MESSAGE_CHARS = 600
@@ -133,7 +133,9 @@ class FailedAttempt:
 def read_chat_reply(status: int, body: bytes) -> ChatCompletion | FailedAttempt:
     """Return the completion in a reply, or the reason why there is none."""
     decoded = decode_json(body)
-    return _completion(decoded) if 200 <= status < 300 else read_error_reply(status, decoded, body)
+    if 200 <= status < 300:
+        return _completion(decoded, body)
+    return read_error_reply(status, decoded, body)
 
 
 def decode_json(body: bytes) -> Any:
@@ -144,7 +146,7 @@ def decode_json(body: bytes) -> Any:
         return None
 
 
-def _completion(reply: Any) -> ChatCompletion | FailedAttempt:
+def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
     if isinstance(reply, list) and len(reply) == 1:  # Gemini's endpoint wraps errors in an array
         reply = reply[0]
     if isinstance(reply, dict) and not reply.get("choices") and reply.get("error"):
@@ -154,7 +156,7 @@ def _completion(reply: Any) -> ChatCompletion | FailedAttempt:
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict) or not isinstance(choice, dict):
-        return FailedAttempt("server_error", "the reply is no chat completion")
+        return _no_completion(reply, body)
     given = choice.get("finish_reason")
     finish = given.lower() if isinstance(given, str) else ""
     for holder in (choice, message):
@@ -163,14 +165,27 @@ def _completion(reply: Any) -> ChatCompletion | FailedAttempt:
     if finish in _ENDS_FAILED:  # whatever was written until then
         return FailedAttempt("server_error", f"the answer ended with {finish}")
     refusal = message.get("refusal")
+    cut_off = finish in _ENDS_CUT_OFF
     return ChatCompletion(
-        text=_text(message.get("content")),
-        cut_off=finish in _ENDS_CUT_OFF,
+        text=_text(message.get("content")) or ("" if cut_off else _misplaced(message)),
+        cut_off=cut_off,
         refused=finish in _ENDS_REFUSED or (isinstance(refusal, str) and bool(refusal.strip())),
         thinks=_thinks(message, reply.get("usage")),
         served=ServedModel.from_reply(reply),
         usage=_usage(reply.get("usage")),
     )
+
+
+def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
+    """Return the failure of a reply with status 200 that is something else, and what it says."""
+    start = body[:_MESSAGE_CHARS].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith((b"data:", b"event:")):
+        return FailedAttempt("server_error", "the reply is a stream, which was not asked for")
+    what = "no chat completion"
+    if start.startswith(b"<"):  # of a login, a proxy or another port
+        what = "a web page: check base_url, and what stands before the judge"
+    words = printable_words(_complaint(200, reply, body).said)
+    return FailedAttempt("server_error", f"the reply is {what}", words=words)
 
 
 def _failed_behind(holder: Mapping[str, Any]) -> FailedAttempt:
@@ -200,14 +215,39 @@ def _thinks(message: Mapping[str, Any], usage: Any) -> bool:
 
 
 def _text(content: Any) -> str:
-    # a text, or a list of items, of which thoughts are some
+    # a text, a list of items, of which thoughts are some, or the decoded object
     if isinstance(content, str):
         return content
-    items = (
-        [item for item in content if isinstance(item, dict)] if isinstance(content, list) else ()
-    )
-    texts = [item.get("text") for item in items if item.get("type") in ("text", "output_text")]
+    if isinstance(content, dict):
+        return json.dumps(content)
+    items = content if isinstance(content, list) else ()
+    texts = [
+        item.get("text") if isinstance(item, dict) else item
+        for item in items
+        if not isinstance(item, dict) or item.get("type", "text") in ("text", "output_text")
+    ]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def _misplaced(message: Mapping[str, Any]) -> str:
+    """Return the object that stands alone in a field beside an empty content; else nothing.
+
+    vLLM's reasoning parsers take an answer that is written by the schema for a thought, as it has
+    no end of thoughts; gateways ask other vendors for it as the arguments of a tool.
+    """
+    calls = message.get("tool_calls")
+    call = calls[0] if isinstance(calls, list) and len(calls) == 1 else message
+    call = call if isinstance(call, dict) else {}
+    function = call.get("function") or call.get("function_call")
+    found = (
+        message.get("parsed"),
+        function.get("arguments") if isinstance(function, dict) else None,
+        message.get("reasoning_content"),
+        message.get("reasoning"),
+    )
+    texts = (json.dumps(value) if isinstance(value, dict) else value for value in found)
+    objects = (text.strip() for text in texts if isinstance(text, str))
+    return next((text for text in objects if text.startswith("{") and text.endswith("}")), "")
 
 
 def _usage(usage: Any) -> TokenUsage | None:
@@ -260,7 +300,7 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
         return complained
     if code in _TOO_LONG_CODES or (status in (400, 422, 500) and _TOO_LONG.search(message)):
         return failed("too_long")
-    if status in (401, 402, 403, 404, 405) or 300 <= status < 400:
+    if status in (401, 402, 403, 404, 405, 407, 410) or 300 <= status < 400:
         return failed("denied", complained=True, hopeless=True)
     server_error = status in (408, 409) or status >= 500
     return failed("server_error" if server_error else "client_error", complained=True)
@@ -321,12 +361,12 @@ def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
     fields = frozenset[str]()
     if isinstance(error, Mapping):
         code = next((word for word in _own_codes(error) if not word.isdigit()), "")
-        message = _first_text(error, "message", "detail", "error")
+        message = _first_text(error, "message", "detail", "error", "msg")
         fields = frozenset(_named_fields(error))
     elif isinstance(error, str):
         message = error
     elif reply is None:
-        message = body[: 4 * _MESSAGE_CHARS].decode("utf-8", "replace")
+        message = page_text(body[: 4 * _MESSAGE_CHARS].decode("utf-8", "replace"))
     said = message[:_MESSAGE_CHARS]
     return ServerComplaint(
         status=status,

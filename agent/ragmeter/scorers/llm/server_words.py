@@ -26,6 +26,18 @@ _PARTIAL_KEY = re.compile(
 _TOKEN = re.compile(r"\b(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[\w-]{24,}\b")
 
 
+_TITLE = re.compile(r"<title[^>]*>([^<]{1,300})</title", re.I)
+_TAGS = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^>]*>", re.I | re.S)
+
+
+def page_text(body: str) -> str:
+    """Return the title of a web page, or its text where it has none; another text as it is."""
+    if not body.lstrip("\ufeff \t\r\n").startswith("<"):
+        return body
+    title = _TITLE.search(body)
+    return (title[1] if title else " ".join(_TAGS.sub(" ", body).split())).strip()
+
+
 @cache
 def _secrets() -> RedactionRule:
     # when it is needed: its patterns take some time to compile
