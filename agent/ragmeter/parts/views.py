@@ -419,15 +419,14 @@ IncidentKind = Literal[
     "cost",
     "retries",
     "cut_off",
-    "budget",
     "no_traffic",
     "canaries",
     "measuring",
     "rule",
 ]
 """What is wrong for the user. `failures`: errors, timeouts and empty answers of several kinds at
-once. `cut_off`: answers that a limit of tokens or a content filter ended. `budget`: an objective is
-being missed. `rule`: what a rule of the user says."""
+once. `cut_off`: answers that a limit of tokens or a content filter ended. `rule`: what a
+rule of the user says."""
 
 IncidentSeverity = Literal["page", "warning"]
 

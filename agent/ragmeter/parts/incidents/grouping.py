@@ -30,7 +30,6 @@ _ORDER: Sequence[IncidentKind] = (
     "incomplete",
     "citations",
     "canaries",
-    "budget",
     "rule",
     "retries",
     "cost",

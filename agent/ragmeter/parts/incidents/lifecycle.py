@@ -97,7 +97,6 @@ _HARMFUL: frozenset[IncidentKind] = frozenset(
 """Kinds that page by the share of answers that are hurt."""
 
 _PAGING: frozenset[IncidentKind] = _HARMFUL | {
-    "budget",
     "incomplete",
     "citations",
     "canaries",

@@ -43,7 +43,6 @@ _KINDS: dict[IncidentKind, tuple[str, str]] = {
         "answers that are cut off",
         "See the finish reasons: raise the limit of tokens, or mend the content filter.",
     ),
-    "budget": ("the use of the budget", "See which question misses its goal."),
     "no_traffic": ("missing requests", "See whether the service runs and its traces are sent."),
     "canaries": ("failing test questions", "Ask the failing test questions by hand."),
     "measuring": ("measuring", "See the scorer's own errors; answers may be as good as ever."),
@@ -66,7 +65,6 @@ _NUMBER_NAMES: dict[IncidentKind, str] = {
     "cost": "Cost",
     "retries": "Cost",
     "cut_off": "Cut off",
-    "budget": "Missed",
     "no_traffic": "Requests",
     "canaries": "Failing test questions",
     "measuring": "Not scored",
@@ -208,8 +206,6 @@ def _other_problem(incident: Incident, bad: str | None, where: str) -> str:
         if signal is not None and signal.unscored is not None:
             return f"{bad or 'many'} of {short_name(signal.metric, 30)} scores fail"
         return "the judge measures differently than before"
-    if kind == "budget":
-        return "the error budget is used up too fast"
     name = short_name(signal.rule, 30) if signal is not None else "a rule"
     value = format_value(incident.level, incident.unit)
     metric = short_name(signal.metric, 30) if signal is not None else "value"
