@@ -228,14 +228,19 @@ def _digits(text: str) -> list[str]:
 
 
 def _iban(text: str, start: int, end: int) -> int | None:
-    """Return the end of an IBAN of its country's length; no letter or digit may follow it."""
+    """Return the end of an IBAN of its country's length; no letter or digit may follow it.
+
+    The name of the next field may, as it does in copies of tables.
+    """
     length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
     ends = [at + 1 for at in range(start, end) if text[at].isalnum()]
     if length is None or length > len(ends):
         return None
     stop = ends[length - 1]
     whole = "".join(filter(str.isalnum, text[start:stop]))
-    return stop if not text[stop : stop + 1].isalnum() and _mod97(whole) else None
+    follows = text[stop : stop + 5].upper()
+    ends_here = not follows[:1].isalnum() or follows.startswith(("BIC", "SWIFT"))
+    return stop if ends_here and _mod97(whole) else None
 
 
 def _luhn(digits: str) -> bool:
