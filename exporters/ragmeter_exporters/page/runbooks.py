@@ -14,6 +14,7 @@ from typing import NamedTuple, get_args
 
 from ragmeter.alerts.rule_sets import Runbook, load_runbooks
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, load_rules
+from ragmeter.core.metric_specs import spoken_name
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import PrometheusAlert
 from ragmeter.parts.views import IncidentKind
@@ -135,7 +136,9 @@ def _condition(rules: tuple[AlertRule, ...]) -> str:
     elif rule.unscored is not None:
         what = "share of results without a value"
     else:
-        what = f"`{rule.metric}` ({rule.scorer})"
+        spoken = spoken_name(rule.metric)
+        called = f"{spoken}, " if spoken != rule.metric else ""
+        what = f"`{rule.metric}` ({called}{rule.scorer})"
     end = "" if rule.statistic == "value" else f"{rule.statistic} end of "
     times = f" times that of {rule.relative_to}" if rule.relative_to else ""
     least = f", from {rule.min_samples} samples on" if rule.min_samples else ""
