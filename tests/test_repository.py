@@ -12,9 +12,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
-from ragmeter.alerts.rules import parse_rules
-from ragmeter.metrics.registry import metric_specs
 
 from tests.sources import ROOT, nodes, tree
 from tests.waiting import PATIENCE
@@ -322,13 +319,6 @@ def test_every_test_file_tests() -> None:
         )
     ]
     assert idle == []
-
-
-def test_rule_that_contributing_shows_is_valid() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (rule,) = parse_rules([yaml.safe_load(example)], metrics=metric_specs())
-    assert (rule.metric, rule.statistic, rule.threshold) == ("grounding", "upper", 0.6)
 
 
 def test_slow_tests_are_in_files_that_say_so() -> None:
