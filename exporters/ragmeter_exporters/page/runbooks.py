@@ -136,9 +136,10 @@ def _condition(rules: tuple[AlertRule, ...]) -> str:
     elif rule.unscored is not None:
         what = "share of results without a value"
     else:
-        spoken = spoken_name(rule.metric)
-        called = f"{spoken}, " if spoken != rule.metric else ""
-        what = f"`{rule.metric}` ({called}{rule.scorer})"
+        metric = rule.metric or ""
+        spoken = spoken_name(metric)
+        called = f"{spoken}, " if spoken != metric else ""
+        what = f"`{metric}` ({called}{rule.scorer})"
     end = "" if rule.statistic == "value" else f"{rule.statistic} end of "
     times = f" times that of {rule.relative_to}" if rule.relative_to else ""
     least = f", from {rule.min_samples} samples on" if rule.min_samples else ""
