@@ -218,6 +218,24 @@ def test_a_full_disk_is_one_line(folder: Path, arguments: tuple[str, ...]) -> No
     assert len(messages(done.stderr)) <= 2
 
 
+@pytest.mark.parametrize(
+    "arguments", [("score", "x.jsonl"), ("run", "--exit-after-replay", "--replay", "x.jsonl")]
+)
+def test_a_log_that_cannot_be_written_ends_nothing(
+    folder: Path, arguments: tuple[str, ...]
+) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*RAGMETER, *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=full,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (done.returncode, bool(done.stdout)) == (0, True)
+
+
 def test_nothing_is_written_to_standard_error_where_it_is_closed(folder: Path) -> None:
     done = shell("rm_ score x.jsonl 2>&-", folder)
     assert (done.returncode, done.stdout.count(b"\n")) == (0, 8)

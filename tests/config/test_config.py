@@ -112,6 +112,68 @@ def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
     assert "nowhere.yaml" in error(path=tmp_path / "nowhere.yaml", environ={})
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"http: {otlp_port: 1}\nhttp: {metrics_port: 2}\n", "line 2, column 1: http stands twice"),
+        (b"http:\n  host: ::1\n  host: 127.0.0.1\n", "line 3, column 3: host stands twice"),
+        (b"http: {token: '${TOKEN}'}\n", "http.token holds ${TOKEN}: "),
+        (b"http: {token: '${env:TOKEN:-hush}'}\n", "set RAGMETER_HTTP__TOKEN in their place"),
+        (b"judge: {base_url: 'http://${HOST}:1/v1', model: m}\n", "judge.base_url holds ${HOST}"),
+        (b"segments: [model, '${TAG}']\n", "segments holds ${TAG}: "),
+        ("http: {otlp_port: 1}\n".encode("utf-16"), "the file is no text in UTF-8"),
+        (b"http:\n\totlp_port: 1\n", "line 2, column 1: found character that cannot start"),
+        (b"http: {otlp_port: 1}\n---\nhttp: {}\n", "another document"),
+    ],
+)
+def test_what_a_file_of_settings_does_not_mean_is_a_mistake(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(content)
+    found = error(path=path, environ={})
+    assert words in found
+    assert "hush" not in found
+    assert "Is a directory" in error(path=tmp_path, environ={})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfhttp: {otlp_port: 5}\n",
+        b"http:\r\n  otlp_port: 5\r\n",
+        b"kafka: &a {}\nhttp:\n  <<: *a\n  <<: {otlp_port: 4}\n  otlp_port: 5\n",
+    ],
+)
+def test_files_as_editors_and_tools_write_them_are_read(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(content)
+    assert load_settings(path, {}).http.otlp_port == 5
+
+
+def test_a_variable_made_of_a_file_may_end_with_its_line_end() -> None:
+    environ = {
+        "RAGMETER_HTTP__HOST": "127.0.0.1\n",
+        "RAGMETER_HTTP__OTLP_PORT": "5\r\n",
+        "RAGMETER_JUDGE__BASE_URL": "http://127.0.0.1:1/v1\n",
+        "RAGMETER_JUDGE__MODEL": "m\n",
+        "RAGMETER_JUDGE__API_KEY": "key\n",
+        "RAGMETER_WINDOWS": " \n",
+    }
+    settings = load_settings(environ=environ)
+    assert (settings.http.host, settings.http.otlp_port) == ("127.0.0.1", 5)
+    assert settings.judge.api_key is not None
+    assert settings.judge.api_key.get_secret_value() == "key"
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:9000", "localhost:", "http://127.0.0.1", "[::1]:9000", "127.0.0.1/8", "a b"],
+)
+def test_a_host_is_an_address_alone(host: str) -> None:
+    assert "an address alone is needed" in error(environ={"RAGMETER_HTTP__HOST": host})
+
+
 def test_secrets_are_in_no_dump_and_no_error() -> None:
     tree = {
         "alerts": {

@@ -27,7 +27,7 @@ from pydantic import (
 from ragmeter.alerts.alert import Severity, check_template
 from ragmeter.core.durations import parse_duration
 from ragmeter.core.errors import UsageError
-from ragmeter.core.files import load_of_parts
+from ragmeter.core.files import load_of_parts, read_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
@@ -249,7 +249,7 @@ def load_rules(
     layers += brought
     if path is not None:
         try:
-            layers.append(yaml.safe_load(Path(path).read_text("utf-8")))
+            layers.append(read_yaml(Path(path)))
         except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
             # ValueError: no UTF-8, a date that is none, a number of thousands of digits
             why = getattr(error, "strerror", None) or error  # its text would name the file again

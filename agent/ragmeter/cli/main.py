@@ -35,6 +35,7 @@ from ragmeter.console.terminal import (
     StderrHandler,
     discard_stdout,
     exit_error,
+    flush_stderr,
     prepare_streams,
     print_message,
     stderr,
@@ -412,6 +413,8 @@ def main() -> None:
         if not isinstance(error, BrokenPipeError):
             exit_error(f"cannot write to standard output: {error.strerror or error}", 1)
         sys.exit(1)
+    finally:
+        flush_stderr()
 
 
 _join_help_lines(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from ragmeter.config.base import (
 from ragmeter.core.redaction_rules import BUILTIN_RULES, compile_pattern
 
 ID_PLACEHOLDER = "{id}"
+_MORE_THAN_HOST = re.compile(r"[/\s\[\]]|^[^:]*:\d*$")  # a URL, or a port behind a host
 _PortNumber = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -98,9 +100,15 @@ class HttpSettings(SettingsSection):
 
     @field_validator("host", "otlp_host")
     @classmethod
-    def _without_brackets(cls, value: str | None) -> str | None:
-        """Take `[::1]` for the address that it is in a URL."""
-        return value[1:-1] if value and value.startswith("[") and value.endswith("]") else value
+    def _host_alone(cls, value: str | None) -> str | None:
+        """Take `[::1]` for the address that it is in a URL, and refuse what holds more."""
+        if value and value.startswith("[") and value.endswith("]"):
+            value = value[1:-1]
+        if value and _MORE_THAN_HOST.search(value):
+            raise ValueError(
+                "an address alone is needed; the ports are http.otlp_port and http.metrics_port"
+            )
+        return value
 
     @property
     def otlp_address(self) -> str:

@@ -27,6 +27,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource
 from ragmeter.config.base import SettingsSection
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import UsageError
+from ragmeter.core.files import read_yaml
 
 ENV_PREFIX = "RAGMETER_"
 
@@ -140,7 +141,7 @@ def render_reference(model: type[Settings]) -> str:
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text("utf-8"))
+        tree = read_yaml(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -148,7 +149,32 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not YAML: {_yaml_error(error)}") from None
     if tree is not None and not isinstance(tree, dict):
         raise ConfigError(f"{path}: a mapping of settings is needed")
+    for key, variable in _unfilled(tree):
+        raise ConfigError(
+            f"{path}: {key} holds {variable}: a file of settings takes no variables of the"
+            f" environment; set {_environment_name(key)} in their place"
+        )
     return {str(key): value for key, value in (tree or {}).items()}
+
+
+# As Compose, Helm and OpenTelemetry's collector fill them in: `${NAME}`, `${env:NAME:-default}`.
+_VARIABLE = re.compile(r"\$\{(?:env:)?[A-Za-z_]\w{0,100}(?::?[-?][^}]{0,200})?\}")
+
+
+def _unfilled(tree: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys whose texts hold a variable, with its name, which is no secret."""
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from _unfilled(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _unfilled(value, key)
+    elif isinstance(tree, str) and (match := _VARIABLE.search(tree)):
+        yield key, re.sub(r":?[-?][^}]*\}", "}", match[0])
+
+
+def _environment_name(key: str) -> str:
+    return f"{ENV_PREFIX}{key.replace('.', '__').upper()}"
 
 
 def _yaml_error(error: Exception) -> str:
@@ -170,9 +196,10 @@ _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.%\w]*\](?::\d+)?\s*(?:,|$)"
 def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict[str, Any]:
     """Return the variables of settings in lower case, with JSON decoded."""
     keys = [key for key, _, _ in iter_settings(model)]
-    names = [f"{ENV_PREFIX}{key.replace('.', '__').upper()}" for key in keys]
+    names = [_environment_name(key) for key in keys]
     values: dict[str, Any] = {}
     for name, text in environ.items():
+        text = text.strip()  # a variable made of a file ends with its line end
         if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name) or not text:
             continue  # compose files and charts write unset variables as empty ones
         if name not in names:

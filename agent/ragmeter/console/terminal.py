@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -114,13 +115,18 @@ class StderrHandler(logging.StreamHandler[Any]):
 
 
 def print_message(line: str) -> None:
-    """Print a line to stderr; it may hold names and texts from outside."""
-    stderr.print(escape_control(line), markup=False, emoji=False)
+    """Print a line to stderr; it may hold names and texts from outside.
+
+    Where stderr cannot be written (the disk of a log is full), the command goes on without it.
+    """
+    with contextlib.suppress(OSError):
+        stderr.print(escape_control(line), markup=False, emoji=False)
 
 
 def exit_error(message: str, code: int = 1) -> typer.Exit:
     """Print why a command failed, and return the exception that ends it."""
-    stderr.print(escape_control(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
+    with contextlib.suppress(OSError):
+        stderr.print(escape_control(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
     return typer.Exit(code)
 
 
@@ -148,8 +154,20 @@ def prepare_streams() -> None:
 
 def discard_stdout() -> None:
     """Drop buffered output after an error of stdout that was already reported."""
+    _discard(1)
+
+
+def flush_stderr() -> None:
+    """Write what is left of stderr, or drop it: the interpreter's exit would make it a failure."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(2)
+
+
+def _discard(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
+    os.dup2(null, descriptor)
     os.close(null)
 
 

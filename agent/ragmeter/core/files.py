@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+_MAX_KEY_CHARS = 60  # of a key in an error
+
 
 def load_yaml(package: str, name: str) -> Any:
     """Load a data file of a package."""
@@ -27,6 +29,38 @@ def load_of_parts(name: str) -> list[Any]:
 def parse_yaml(text: bytes) -> Any:
     """Parse YAML of our own, with libyaml (ten times as fast) where it is there."""
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML's parser would take the last."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Check a map before keys are merged into it, which its own keys may replace."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    name = key.value if len(key.value) <= _MAX_KEY_CHARS else "a key"
+                    problem = f"{name} stands twice in one map"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+        super().flatten_mapping(node)
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file of a user's.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not UTF-8, or holds an impossible date or number.
+        yaml.YAMLError: It is no YAML, or a key stands twice in a map.
+        RecursionError: It is nested too deeply.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("the file is no text in UTF-8") from None
+    return yaml.load(text, _UniqueKeyLoader)
 
 
 @contextmanager
