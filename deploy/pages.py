@@ -39,6 +39,8 @@ QUESTION_NAME = re.compile(
     r"_(?P<rest>(?:(?:lower|upper|usual|goal)_)?ratio|change_(?:lower_|upper_)?points)"
 )
 
+USUAL_RANGE = "0 to 1"
+
 # prometheus_client exports these, alike from every process in Python.
 OF_THE_CLIENT = ("process_", "python_")
 
@@ -99,13 +101,13 @@ def command_rows(command: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def names_tables() -> str:
-    """The metrics of quality, one row each, then every other exported name."""
+    """The metrics of quality, then the questions, the rest of a service, and ragmeter itself."""
     specs = metric_specs().values()
     metrics = [
         (
             f"`{spec.gauge}`",
             ", ".join(f"`{name}`" for name in spec.scorers if name not in twins(spec.scorers)),
-            spec.range,
+            "" if spec.range == USUAL_RANGE else spec.range,
             spec.good or "neither",
             escape_cell(spec.meaning),
             escape_cell(spec.formula),
@@ -113,14 +115,23 @@ def names_tables() -> str:
         for spec in specs
     ]
     quality = {family for spec in specs for family in quality_families(spec)}
-    others = [
-        family
-        for family in all_families(PARTS)
-        if family not in quality and not family.name.startswith(OF_THE_CLIENT)
-    ]
+    others = sorted(
+        (
+            family
+            for family in all_families(PARTS)
+            if family not in quality and not family.name.startswith(OF_THE_CLIENT)
+        ),
+        key=lambda family: (
+            family.name.startswith("ragmeter_"),
+            QUESTION_NAME.fullmatch(family.name) is None,
+        ),
+    )
     parts = [
         "### Metrics of every scorer",
-        markdown_table(("gauge", "scorers", "range", "better", "meaning", "formula"), metrics),
+        markdown_table(
+            ("gauge", "scorers", f"range, if not {USUAL_RANGE}", "better", "meaning", "formula"),
+            metrics,
+        ),
         "### Other names",
         markdown_table(("name", "type", "labels", "meaning"), other_names(others)),
     ]
