@@ -1,9 +1,8 @@
-"""What the Helm chart holds that has its source elsewhere; `python -m deploy.chart` writes it.
+"""What the Helm chart holds that has its source elsewhere; `python -m deploy.chart` writes it:
 
 - values.schema.json: the chart's own values as values.yaml has them, with the bounds of `BOUNDS`;
   the agent's settings (`config`) as `ragmeter.config.settings` has them, but for the secret ones,
   which are named by Secrets and never given.
-- the table of values in README.md, from the comments of values.yaml.
 
 With `--check` nothing is written; exit 1 names what is not in step.
 """
@@ -22,11 +21,10 @@ from typing import Any
 import yaml
 from ragmeter.app.parts import AgentSettings
 
-__all__ = ["CHART", "Value", "generated", "main", "schema", "table", "values"]
+__all__ = ["CHART", "Value", "generated", "main", "schema", "values"]
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "helm" / "ragmeter"
-BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 
 POSITIVE = {"type": "integer", "minimum": 1}
 COUNT = {"type": "integer", "minimum": 0}
@@ -135,13 +133,11 @@ class Value:
     """A key of values.yaml that its comment describes."""
 
     path: str
-    default: Any
     description: str
 
 
 def values(text: str) -> Iterator[Value]:
     """The described keys, in the order of the file."""
-    tree = yaml.safe_load(text)
     above: list[tuple[int, str]] = []
     comment: list[str] = []
     for line in text.split("\n"):
@@ -155,27 +151,10 @@ def values(text: str) -> Iterator[Value]:
             above = [(depth, key) for depth, key in above if depth < indent]
             above.append((indent, found[2]))
             if comment:
-                keys = [key for _, key in above]
-                default = tree
-                for key in keys:
-                    default = default[key]
-                yield Value(".".join(keys), default, " ".join(comment))
+                yield Value(".".join(key for _, key in above), " ".join(comment))
             comment = []
         else:
             comment = []
-
-
-def table(text: str) -> str:
-    """The values as a table in Markdown."""
-    rows = [
-        f"| `{one.path}` | `{json.dumps(one.default)}` | {_cell(one.description)} |"
-        for one in values(text)
-    ]
-    return "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows])
-
-
-def _cell(description: str) -> str:
-    return description.replace("|", "\\|")
 
 
 def schema(text: str) -> dict[str, Any]:
@@ -241,12 +220,8 @@ def _secret(setting: Any) -> bool:
 def generated() -> dict[Path, str]:
     """Every file that is made here, with what must stand in it."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    readme = (CHART / "README.md").read_text(encoding="utf-8")
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
     return {
-        CHART / "values.schema.json": json.dumps(schema(text), indent=2, ensure_ascii=False) + "\n",
-        CHART / "README.md": f"{before}{BEGIN}\n{table(text)}\n{END}{after}",
+        CHART / "values.schema.json": json.dumps(schema(text), indent=2, ensure_ascii=False) + "\n"
     }
 
 

@@ -88,15 +88,15 @@ def test_check_names_what_is_not_in_step(
 ) -> None:
     copy = tmp_path / "helm" / "ragmeter"
     copy.mkdir(parents=True)
-    for name in ("values.yaml", "README.md", "values.schema.json"):
+    for name in ("values.yaml", "values.schema.json"):
         (copy / name).write_bytes((chart.CHART / name).read_bytes())
     monkeypatch.setattr(chart, "CHART", copy)
     monkeypatch.setattr(chart, "ROOT", tmp_path)
     assert chart.main(["--check"]) == 0
-    text = VALUES.replace("mode: standalone", "mode: worker")
+    text = VALUES.replace("# -- how ragmeter runs:", "# -- how it runs:")
     (copy / "values.yaml").write_text(text, encoding="utf-8")
     assert chart.main(["--check"]) == 1
-    assert capsys.readouterr().out == "helm/ragmeter/README.md is not in step\n"
+    assert capsys.readouterr().out == "helm/ragmeter/values.schema.json is not in step\n"
     assert chart.main([]) == 0
     assert chart.main(["--check"]) == 0
 
