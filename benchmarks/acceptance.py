@@ -29,7 +29,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import NamedTuple
@@ -168,6 +168,7 @@ class Service:
         )
         self._versions = FingerprintRegistry()
         self.windows = Windows(current=self._versions.current)
+        self.by_class = Windows(current=self._versions.current)
         self._late: list[tuple[float, str, ScoredTrace]] = []
 
     def learn(self, cheap: Floats) -> None:
@@ -185,7 +186,7 @@ class Service:
         self._scorer.given = given
         trace = _BLANK.model_copy(update={"trace_id": name})
         cheap = self._scorer.score(trace, at)
-        self.windows.add(cheap.trace, SERVICE)
+        self._count(cheap.trace, cheap.cheap)
         terms = cheap.draws.get("judge")
         if terms is None:
             return
@@ -207,11 +208,29 @@ class Service:
         part = ScoredTrace(name, SERVICE, at, "ok", results, partial=True)
         heapq.heappush(self._late, (due, name, part))
 
+    def _count(self, trace: ScoredTrace, cheap: Mapping[str, float | None]) -> None:
+        """Add to the windows, and to those whose strata are cut by class of the cheap score."""
+        self.windows.add(trace, SERVICE)
+        results = [
+            replace(score, stratum=stratum_key(score.stratum, cheap.get(score.metric)))
+            for score in trace.results
+            if score.stratum
+        ]
+        pending = tuple(
+            (metric, scorer, stratum_key(stratum, cheap.get(metric)))
+            for metric, scorer, stratum in trace.pending
+        )
+        self.by_class.add(trace._replace(results=results, pending=pending), SERVICE)
+
+    def advance(self, now: float) -> None:
+        self.windows.advance(now)
+        self.by_class.advance(now)
+
     def deliver(self, until: float) -> None:
         """Count the verdicts that have come."""
         while self._late and self._late[0][0] <= until:
             due, _, part = heapq.heappop(self._late)
-            self.windows.add(part, SERVICE)
+            self._count(part, {score.metric: score.cheap for score in part.results})
             self._budget.settle(SERVICE, ScoringCost(requests=1), due)
 
 
@@ -236,8 +255,8 @@ def simulate(case: Case, rng: Generator, seed: str, report: Report) -> None:
             service.take(f"{seed}-{count}", at, given, [] if fails else ys)
             count += 1
         service.deliver(reading.at)
-        service.windows.advance(reading.at)
-        _report(case, rng, service.windows, reading, columns, report)
+        service.advance(reading.at)
+        _report(case, rng, service, reading, columns, report)
     report.close_run()
 
 
@@ -313,11 +332,12 @@ def _score(metric: str, value: float) -> Score:
 def _report(
     case: Case,
     rng: Generator,
-    windows: Windows,
+    service: Service,
     reading: Reading,
     columns: Sequence[Sequence[Floats]],
     report: Report,
 ) -> None:
+    windows = service.windows
     shown = set(windows.series(SERVICE))
     for gauge, (first, _) in reading.gauges.items():  # what is taken for inside is inside
         assert windows.count_traces(SERVICE, "", gauge) == sum(map(len, columns[0])) - first
@@ -330,7 +350,8 @@ def _report(
             if found is None or (population.metric, scorer) not in shown or expected < LEAST:
                 continue
             rows = {scorer if case.every else "judge": (found.value, found.lower, found.upper)}
-            if not case.every and (helped := _by_class(windows, population, gauge)) is not None:
+            helped = None if case.every else _by_class(service.by_class, population, gauge)
+            if helped is not None:
                 rows[BY_CLASS] = helped
             for name, (value, lower, upper) in rows.items():
                 inside = values[first:]

@@ -377,7 +377,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         if not taken:
             windows.add(_left_out(number, at, pi, name, cheap), "bot")
             continue
-        pending = ((*PAIR, name, cheap),)
+        pending = ((*PAIR, name),)
         whole = ScoredTrace(f"t{number}", "bot", START + at, "ok", [], pending=pending)
         windows.add(whole, "bot")
         part = _scored(number, at, good, pi, name, cheap)._replace(partial=True)

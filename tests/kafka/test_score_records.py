@@ -69,9 +69,7 @@ records = st.builds(
         cost_usd=st.one_of(st.none(), st.floats(0, 1e9)),
         partial=st.booleans(),
         guessed=st.lists(st.sampled_from(GUESSED_FIELDS), unique=True).map(tuple),
-        pending=st.lists(st.tuples(words, words, st.text(max_size=4), maybe), max_size=2).map(
-            tuple
-        ),
+        pending=st.lists(st.tuples(words, words, st.text(max_size=4)), max_size=2).map(tuple),
         canary=st.booleans(),
         passages=st.one_of(st.none(), st.lists(st.just("0" * 16), max_size=2).map(tuple)),
         cluster=st.sampled_from(("", "0a1b2c3d")),

@@ -21,6 +21,7 @@ from ragmeter.sampling.sampler import (
 )
 from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.sums import stratum_key
 from ragmeter.windows.windows import Windows
 
 from tests.traces import START, make_trace
@@ -148,7 +149,7 @@ def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
             judged,
             PAIRS[:1],
             draw.probability,
-            stratum=drawn_stratum(stratum.name, draw.probability),
+            stratum=stratum_key(drawn_stratum(stratum.name, draw.probability), cheap),
             cheap={"answered": cheap},
         )
         windows.add(summarise_trace(trace, found), "bot")

@@ -11,7 +11,7 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.sampling.sampler import drawn_stratum
 from ragmeter.windows.estimators import Interval, wilson_interval
 from ragmeter.windows.intervals import estimate_interval
-from ragmeter.windows.sums import upstream_stratum
+from ragmeter.windows.sums import stratum_key, upstream_stratum
 from ragmeter.windows.windows import Windows
 
 from tests.windows.helpers import BASE, windows
@@ -27,7 +27,7 @@ def judged(
         value,
         None,
         pi,
-        stratum=stratum,
+        stratum=stratum_key(stratum, cheap),
         cheap=cheap,
     )
     return ScoredTrace(f"t{number}", "bot", BASE + number / 100, "ok", [score])

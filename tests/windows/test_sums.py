@@ -37,22 +37,18 @@ def test_taking_away_undoes_adding(a: list[int], b: list[int]) -> None:
 
 
 def test_the_sums_of_a_weighted_score() -> None:
-    y, f = value_units(0.75), value_units(0.5)
-    sums = StratumSums.of_scores(weight_units(0.25), y, y * y, f=f, ff=f * f, yf=y * f)
+    y = value_units(0.75)
+    sums = StratumSums.of_scores(weight_units(0.25), y, y * y)
     w = 4 * WEIGHT_ONE
     expected = {
         "n": 1,
         "w": w,
         "w2": w * w,
         "wy": w * y,
-        "wf": w * f,
         "w2y": w * w * y,
         "w2yy": w * w * y * y,
         "y": y,
-        "f": f,
         "yy": y * y,
-        "ff": f * f,
-        "yf": y * f,
     }
     assert {name: v for name, v in sums._asdict().items() if v} == expected
 

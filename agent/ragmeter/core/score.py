@@ -116,8 +116,8 @@ def read_unsupported(detail: Any) -> list[UnsupportedSpan]:
     return out
 
 
-# (metric, scorer, stratum, cheap score) of a result that is still to come
-PendingResult = tuple[str, str, str, float | None]
+# (metric, scorer, stratum) of a result that is still to come
+PendingResult = tuple[str, str, str]
 
 
 class ScoredTrace(NamedTuple):

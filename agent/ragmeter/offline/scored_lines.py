@@ -245,6 +245,6 @@ def split_slow_results(scored: ScoredTrace) -> tuple[ScoredTrace, ScoredTrace | 
     if not slow:
         return scored, None
     cheap = [score for score in scored.results if not _is_slow_result(score)]
-    pending = tuple((s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum)
+    pending = tuple((s.metric, s.scorer, s.stratum) for s in slow if s.stratum)
     rest = scored._replace(results=slow, partial=True, timings={})
     return scored._replace(results=cheap, pending=pending), rest

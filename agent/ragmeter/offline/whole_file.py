@@ -43,6 +43,7 @@ from ragmeter.parts.questions.estimator import narrowest, regression_estimate
 from ragmeter.trace import Trace
 from ragmeter.windows.estimators import Interval, widen_for_missing
 from ragmeter.windows.intervals import estimate_interval
+from ragmeter.windows.sums import stratum_key
 from ragmeter.windows.windows import Windows
 
 MINI_SCORER = "mini"  # the embedded model
@@ -150,7 +151,7 @@ def estimate_people(
             service="",
             timestamp=0.0,
             status="ok",
-            results=unlabelled_results(_PEOPLE_METRICS, scores),
+            results=_in_classes(unlabelled_results(_PEOPLE_METRICS, scores)),
         )
         for at, scores in enumerate(cheap)
     ]
@@ -164,7 +165,7 @@ def estimate_people(
                 service="",
                 timestamp=0.0,
                 status="ok",
-                results=results,
+                results=_in_classes(results),
                 partial=True,
             )
         )
@@ -192,6 +193,13 @@ def estimate_people(
             interval = widen_for_missing(interval, missing, 0.0, 1.0)
         estimates.append(PeopleEstimate(metric, interval, cell.scored))
     return estimates
+
+
+def _in_classes(results: list[Score]) -> list[Score]:
+    """Name the class of the cheap score in the stratum of each result."""
+    for score in results:
+        score.stratum = stratum_key(score.stratum, score.cheap)
+    return results
 
 
 def _regression(

@@ -262,7 +262,7 @@ class Scorer:
             draw, terms = self._draw_tier(scores, tier, stratum)
             if draw.taken:
                 draws[tier] = terms
-                pending += [(*pair, terms.stratum, cheap.get(pair[0])) for pair in pairs]
+                pending += [(*pair, terms.stratum) for pair in pairs]
             else:
                 state = ScoreState.SHED if draw.shed else ScoreState.SAMPLED_OUT
                 results += _make_unknown(pairs, state, terms, cheap)

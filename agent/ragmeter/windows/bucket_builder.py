@@ -21,7 +21,6 @@ from ragmeter.windows.sums import (
     NO_SUMS,
     StrataSums,
     StratumSums,
-    stratum_key,
 )
 from ragmeter.windows.worst import (
     LATENCY_METRIC,
@@ -192,10 +191,10 @@ class _BucketBuilder:
 
     def add_pending(self, trace: ScoredTrace) -> None:
         """Count a trace in the strata of results that a slow tier will bring."""
-        for metric, scorer, stratum, cheap in trace.pending:
+        for metric, scorer, stratum in trace.pending:
             offset = self._column((metric, scorer))[0]
             size = weight_units(trace.probability)
-            self._add_stratum(offset, stratum_key(stratum, cheap), StratumSums(size=size))
+            self._add_stratum(offset, stratum, StratumSums(size=size))
 
     def _add_stratum(self, offset: int, stratum: str, sums: StratumSums) -> None:
         strata = self._strata.setdefault(offset, {})
@@ -216,7 +215,7 @@ class _BucketBuilder:
                 others[0].append(score)
                 others[1].append(trace)
                 continue
-            stratum = stratum_key(score.stratum, score.cheap)
+            stratum = score.stratum
             if not trace.partial:
                 arrived[stratum, trace.probability] += 1
             state = score.state

@@ -1,9 +1,9 @@
 """Additive sums of one metric by one scorer: what a bucket stores and a window adds up.
 
 Almost all scores have weight 1 and belong to no sampling stratum; for those the seven `COUNTS`
-suffice. The rest is kept by stratum in `StratumSums`, and there by class of the cheap score. A
-stratum's size is counted when its traces arrive and its results when a scorer answers, so late or
-lost results bend no share.
+suffice. The rest is kept by stratum in `StratumSums`. A stratum's size is counted when its traces
+arrive and its results when a scorer answers, so late or lost results bend no share. Who estimates
+with the help of a cheap score of 0 or 1 names its class in the stratum, by `stratum_key`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, sub
-from sys import intern
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
@@ -42,7 +41,7 @@ _UPSTREAM_CLASSES = 4
 CHEAP_CLASS_SEPARATOR = "|"
 
 # Upper ends of the classes of a cheap score: six for scores from 0 to 1, two more for grades up to
-# 3. A 0/1 score has two classes. Each class takes memory in every bucket.
+# 3. A 0/1 score has two classes.
 _CHEAP_EDGES = (0.2, 0.4, 0.6, 0.8, 0.95, 1.5, 2.5)
 
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
@@ -98,17 +97,16 @@ def stratum_key(stratum: str, cheap: float | None) -> str:
     """Return the name under which a result of a stratum is summed, by class of the cheap score."""
     if cheap is None or not -MAX_VALUE <= cheap <= MAX_VALUE:
         return stratum + WITHOUT_CHEAP
-    # thousands of buckets have the same few names
-    return intern(f"{stratum}{CHEAP_CLASS_SEPARATOR}{bisect_right(_CHEAP_EDGES, cheap)}")
+    return f"{stratum}{CHEAP_CLASS_SEPARATOR}{bisect_right(_CHEAP_EDGES, cheap)}"
 
 
 class StratumSums(NamedTuple):
     """The whole-number sums of one stratum.
 
     `size` is over all its traces, weighted by the inverse of the upstream probability alone: what a
-    trace stands for before our own draw. The next twelve are over scored traces with weight
-    w = 1 / inclusion probability: `n` counts, scores y and cheap scores f are in value units, w in
-    weight units, products in the products of their units (`yy`: value units squared).
+    trace stands for before our own draw. The next eight are over scored traces with weight
+    w = 1 / inclusion probability: `n` counts, scores y are in value units, w in weight units,
+    products in the products of their units (`yy`: value units squared).
     `not_applicable` and `no_value` are the weights of drawn traces without a value.
     """
 
@@ -117,14 +115,10 @@ class StratumSums(NamedTuple):
     w: int = 0
     w2: int = 0
     wy: int = 0
-    wf: int = 0
     w2y: int = 0
     w2yy: int = 0
     y: int = 0
-    f: int = 0
     yy: int = 0
-    ff: int = 0
-    yf: int = 0
     not_applicable: int = 0
     no_value: int = 0
 
@@ -140,22 +134,17 @@ class StratumSums(NamedTuple):
         return cls._make(saved)
 
     @classmethod
-    def of_scores(
-        cls, w: int, y: int, yy: int, n: int = 1, f: int = 0, ff: int = 0, yf: int = 0
-    ) -> StratumSums:
+    def of_scores(cls, w: int, y: int, yy: int, n: int = 1) -> StratumSums:
         """Return the sums of n scored traces of equal weight; their `size` is counted elsewhere.
 
         Args:
             w: Weight of each trace in weight units.
-            y: Sum of the scores in value units; `f` is that of the cheap scores.
-            yy: Sum of squared scores in value units squared; `ff` likewise.
+            y: Sum of the scores in value units.
+            yy: Sum of squared scores in value units squared.
             n: Number of traces.
-            f: Sum of the cheap scores.
-            ff: Sum of squared cheap scores.
-            yf: Sum of products of score and cheap score.
         """
         ww = w * w
-        return cls(0, n, n * w, n * ww, w * y, w * f, ww * y, ww * yy, y, f, yy, ff, yf)
+        return cls(0, n, n * w, n * ww, w * y, ww * y, ww * yy, y, yy)
 
     @classmethod
     def of_result(cls, score: Score, state: ScoreState) -> StratumSums:
@@ -167,11 +156,7 @@ class StratumSums(NamedTuple):
         w = weight_units(probability if 0 < probability <= 1 else 1.0)
         if state is ScoreState.SCORED and score.value is not None:
             y = round(score.value * VALUE_ONE)
-            cheap = score.cheap
-            if cheap is None or not -MAX_VALUE <= cheap <= MAX_VALUE:
-                cheap = 0.0
-            f = round(cheap * VALUE_ONE)
-            return cls.of_scores(w, y, y * y, f=f, ff=f * f, yf=y * f)
+            return cls.of_scores(w, y, y * y)
         if state is ScoreState.NOT_APPLICABLE:
             return cls(not_applicable=w)
         return cls(no_value=w)
@@ -378,37 +363,3 @@ class ScoreSums:
             return None
         strata = subtract_strata(mine, theirs)
         return ScoreSums(counts, strata or None) if strata or any(counts) else None
-
-
-class StratumMoments(NamedTuple):
-    """Moments of one stratum in natural units, of scores y and cheap scores f.
-
-    `size` is the weight of all its traces, `n` the number scored and `kish` the effective number;
-    `y` and `f` are weighted means over the scored traces; `yy`, `ff` and `yf` are unweighted sums
-    of squared deviations and products.
-    """
-
-    size: float
-    n: int
-    kish: float
-    y: float
-    f: float
-    yy: float
-    ff: float
-    yf: float
-
-
-def stratum_moments(sums: StratumSums) -> StratumMoments:
-    """Return the moments of a stratum with a scored trace."""
-    n = sums.n
-    scale = sums.n << (2 * VALUE_BITS)
-    return StratumMoments(
-        size=sums.size / WEIGHT_ONE,
-        n=n,
-        kish=sums.kish,
-        y=sums.mean,
-        f=sums.wf / (sums.w << VALUE_BITS),
-        yy=(n * sums.yy - sums.y * sums.y) / scale,
-        ff=(n * sums.ff - sums.f * sums.f) / scale,
-        yf=(n * sums.yf - sums.y * sums.f) / scale,
-    )

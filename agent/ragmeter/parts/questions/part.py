@@ -209,7 +209,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
                     values[PLACE[reader.question]] = _within(reader.convert(score.value))
             elif score.stratum:
                 strata.setdefault(reader.source, score.stratum)
-        for metric, scorer, stratum, _ in trace.pending:
+        for metric, scorer, stratum in trace.pending:
             reader = READERS.get((metric, scorer))
             if reader is not None and stratum:
                 strata.setdefault(reader.source, stratum)
