@@ -13,6 +13,14 @@ DOCS_STAMP := $(DOCS)/.stamp
 # takes 1.6 s of a processor instead of 0.6 s, and the tests start hundreds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Behind a proxy with a certificate authority of its own: pip reads other variables than uv does, and
+# so do Go and what is built on requests. One of them is enough.
+CA_BUNDLE := $(firstword $(SSL_CERT_FILE) $(REQUESTS_CA_BUNDLE) $(PIP_CERT) $(CURL_CA_BUNDLE))
+ifneq ($(CA_BUNDLE),)
+export SSL_CERT_FILE := $(or $(SSL_CERT_FILE),$(CA_BUNDLE))
+export REQUESTS_CA_BUNDLE := $(or $(REQUESTS_CA_BUNDLE),$(CA_BUNDLE))
+endif
+
 # Each worker begins with a run of neighbours, so that what a file sets up is made once, not by all.
 # Tests wait for processes, disks and timers: one worker more than there are cores.
 WORKERS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -273,6 +274,27 @@ def test_versions_of_python_are_declared_alike() -> None:
     assert project["requires-python"] == f">={declared[0]}"
     assert built == declared
     assert set(declared) <= set(tested)
+
+
+@pytest.mark.parametrize(
+    "name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "OTHER"]
+)
+def test_one_variable_names_the_authorities_for_all_that_fetches(name: str) -> None:
+    """uv reads SSL_CERT_FILE, pip REQUESTS_CA_BUNDLE."""
+    shown = "include Makefile\nshow:\n\t@echo $$SSL_CERT_FILE $$REQUESTS_CA_BUNDLE\n"
+    command = ["make", "--silent", "--file=-", "show"]
+    environ = {"PATH": os.environ["PATH"], name: "/ca.pem"}
+    done = subprocess.run(
+        command,
+        input=shown,
+        env=environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    assert done.stdout.split() == ([] if name == "OTHER" else ["/ca.pem", "/ca.pem"])
 
 
 def test_tests_mirror_the_tree() -> None:
