@@ -169,16 +169,16 @@ def _page(runbook: Runbook, rows: Mapping[str, _AlertRow]) -> str:
 
 
 def _incidents_table(runbooks: Mapping[str, Runbook]) -> str:
-    """Write the table of the kinds of incidents with their page and who is hurt."""
+    """Write the table of the kinds of incidents with their page."""
     order = get_args(IncidentKind)
     cells = []
     for page, runbook in runbooks.items():
         if kinds := runbook.get("incidents"):
             names = ", ".join(f"`{kind}`" for kind in kinds)
-            row = (names, f"[{runbook['title']}]({page}.md)", escape_cell(runbook["hurt"]))
+            row = (names, f"[{runbook['title']}]({page}.md)")
             cells.append((order.index(kinds[0]), row))
     rows = [row for _, row in sorted(cells)]
-    return markdown_table(("kind", "runbook", "who is hurt"), rows)
+    return markdown_table(("kind", "runbook"), rows)
 
 
 def _rules_table(runbooks: Mapping[str, Runbook], rows: Mapping[str, _AlertRow]) -> str:
