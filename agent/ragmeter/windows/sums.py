@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from operator import add, sub
+from operator import add, mul, sub
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
@@ -160,6 +160,21 @@ class StratumSums(NamedTuple):
         if state is ScoreState.NOT_APPLICABLE:
             return cls(not_applicable=w)
         return cls(no_value=w)
+
+    @classmethod
+    def of_columns(cls, weights: Sequence[int], values: Sequence[int]) -> StratumSums:
+        """Return the sums of scored traces: the weight and the score of each, in their units."""
+        weighted = list(map(mul, weights, values))
+        return cls(
+            n=len(weights),
+            w=sum(weights),
+            w2=sum(map(mul, weights, weights)),
+            wy=sum(weighted),
+            w2y=sum(map(mul, weights, weighted)),
+            w2yy=sum(map(mul, weighted, weighted)),
+            y=sum(values),
+            yy=sum(map(mul, values, values)),
+        )
 
     def plus(self, other: StratumSums) -> StratumSums:
         """Return the sums of both."""

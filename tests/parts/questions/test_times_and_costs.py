@@ -17,6 +17,7 @@ from ragmeter.parts.questions.catalogue import BY_NAME
 from ragmeter.parts.questions.clusters import find_slot
 from ragmeter.parts.questions.levels import TimeStretch, dependence_of, request_level
 from ragmeter.parts.questions.movements import latency_level
+from ragmeter.parts.questions.samples import SampleRange
 from ragmeter.parts.questions.traffic import PLACE, RequestSums, RequestValues
 from ragmeter.parts.views import Level
 from ragmeter.windows.log_histogram import HIGH, LOW, LogHistogram, SparseLogHistogram, cell_index
@@ -130,7 +131,9 @@ def levels_of(requests: Requests, *, tenants: bool) -> tuple[Level | None, Level
     dependence = dependence_of(sums, "fast", tenants=tenants)
     return (
         latency_level(histogram, dependence=dependence),
-        request_level(BY_NAME["cost"], TimeStretch("1h", [], sums), tenants=tenants),
+        request_level(
+            BY_NAME["cost"], TimeStretch("1h", SampleRange.of([]), sums), tenants=tenants
+        ),
     )
 
 

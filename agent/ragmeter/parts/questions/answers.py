@@ -181,7 +181,7 @@ class AskedService:
         """Return what is known of some buckets, None if samples were dropped in them."""
         if self.samples.complete_from(self.name) > buckets.start:
             return None
-        samples = list(self.samples.between(self.name, buckets.start, buckets.end))
+        samples = self.samples.range(self.name, buckets.start, buckets.end)
         return TimeStretch(window, samples, self.traffic.sums(buckets))
 
     def p95(self, buckets: BucketRange, window: str = "") -> Level | None:

@@ -7,15 +7,12 @@ sessions and tenants. Of what a sample was valued for, it is about all traffic o
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from ragmeter.core.arithmetic import WEIGHT_ONE
-from ragmeter.core.score import Score, ScoreState
 from ragmeter.parts.questions.catalogue import QuestionSpec
 from ragmeter.parts.questions.clusters import (
     LEAST_TENANTS,
@@ -29,7 +26,13 @@ from ragmeter.parts.questions.estimator import (
     narrowest,
     regression_estimate,
 )
-from ragmeter.parts.questions.samples import Valuation, ValuedTrace
+from ragmeter.parts.questions.samples import (
+    BY_CLASS,
+    SampleRange,
+    SourceValues,
+    Valuation,
+    ValuedTrace,
+)
 from ragmeter.parts.questions.traffic import EDGES, INDEXED, SLOW, Numbers, RequestSums
 from ragmeter.parts.views import Level, Source
 from ragmeter.windows.estimators import (
@@ -40,7 +43,7 @@ from ragmeter.windows.estimators import (
     wilson_interval,
 )
 from ragmeter.windows.intervals import estimate_interval
-from ragmeter.windows.sums import COUNTS, NO_SUMS, ScoreSums, StratumSums, stratum_key
+from ragmeter.windows.sums import COUNTS, NO_SUMS, ScoreSums, StratumSums
 
 # Effective samples below which nothing is printed: the interval of fewer is nearly the whole scale.
 LEAST_WORTH = 5.0
@@ -69,18 +72,8 @@ class TimeStretch:
     """
 
     window: str
-    samples: Sequence[ValuedTrace]
+    samples: SampleRange
     sums: RequestSums
-
-    @cached_property
-    def valued(self) -> Mapping[tuple[str, str], list[tuple[ValuedTrace, Valuation]]]:
-        """The samples that have a value, by question and source."""
-        found: dict[tuple[str, str], list[tuple[ValuedTrace, Valuation]]] = {}
-        for sample in self.samples:
-            for question, by_source in sample.values.items():
-                for source, valuation in by_source.items():
-                    found.setdefault((question, source), []).append((sample, valuation))
-        return found
 
 
 def request_level(
@@ -223,7 +216,7 @@ def sampled_level(question: QuestionSpec, source: Source, stretch: TimeStretch) 
             return None
         drawn = draw_to_model(None, mean=own.value, error=_error(own), spread=MODEL_SPREAD)
         return _make_level(drawn._replace(effective=own.effective), valued, stretch, source)
-    if source == "labels" and _count(valued) < MANY_LABELS:
+    if source == "labels" and valued.count < MANY_LABELS:
         model = sampled_level_of_model(question, stretch)
         if model is not None:
             own = draw_to_model(own, mean=model.value, error=_error(model), spread=MODEL_SPREAD)
@@ -240,35 +233,29 @@ def sampled_level_of_model(question: QuestionSpec, stretch: TimeStretch) -> Inte
     return own if own is not None and own.effective >= LEAST_WORTH else None
 
 
-def _valued(
-    question: QuestionSpec, source: Source, stretch: TimeStretch
-) -> list[tuple[ValuedTrace, Valuation]]:
+def _valued(question: QuestionSpec, source: Source, stretch: TimeStretch) -> SourceValues:
     """Return the traces that a source valued, by one version of it.
 
     Values of several versions of a judge or model are never averaged: where no version has nearly
     all, there is none.
     """
-    valued = stretch.valued.get((question.name, source), [])
-    versions = Counter(one.version for _, one in valued if one.value is not None and one.version)
+    valued = stretch.samples.valued(question.name, source)
+    versions = valued.by_version()
     if len(versions) < 2:
         return valued
-    (version, number), *_ = versions.most_common(1)
-    if number < LEAST_OF_ONE_VERSION * versions.total():
-        return []
-    return [(sample, one) for sample, one in valued if one.version in ("", version)]
+    version = max(versions, key=versions.__getitem__)
+    if versions[version] < LEAST_OF_ONE_VERSION * sum(versions.values()):
+        return SourceValues([])
+    return valued.of_version(version)
 
 
 def _error(interval: Interval) -> float:
     return (interval.upper - interval.lower) / (2 * Z_95)
 
 
-def _count(valued: Sequence[tuple[ValuedTrace, Valuation]]) -> int:
-    return sum(valuation.value is not None for _, valuation in valued)
-
-
 def _make_level(
     interval: Interval,
-    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    valued: SourceValues,
     stretch: TimeStretch,
     source: Source,
 ) -> Level:
@@ -277,7 +264,7 @@ def _make_level(
         lower=interval.lower,
         upper=interval.upper,
         window=stretch.window,
-        samples=_count(valued),
+        samples=valued.count,
         worth=interval.effective,
         source=source,
     )
@@ -286,13 +273,13 @@ def _make_level(
 def _estimate(
     question: QuestionSpec,
     source: Source,
-    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    valued: SourceValues,
     stretch: TimeStretch,
 ) -> Interval | None:
     """Return the narrowest estimate of the mean over all traffic, None without a value."""
-    if not _count(valued):
+    if not valued.count:
         return None
-    by_class = question.name == "answered"  # its cheap score is 0 or 1
+    by_class = question.name == BY_CLASS
     sums = _stratum_sums(source, valued, stretch.sums, by_class=by_class)
     plain = estimate_interval(sums, 0.0, 1.0)
     candidates = [plain]
@@ -306,36 +293,20 @@ def _estimate(
         plain=plain,
     )
     total = sum(part.size for part in sums.sums().values()) / WEIGHT_ONE
-    best = narrowest(candidates, min(1.0, _count(valued) / total) if total else 1.0)
+    best = narrowest(candidates, min(1.0, valued.count / total) if total else 1.0)
     missing = sums.unscored_share() or 0.0
     return widen_for_missing(best, missing, 0.0, 1.0) if missing else best
 
 
 def _stratum_sums(
     source: Source,
-    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    valued: SourceValues,
     traffic: RequestSums,
     *,
     by_class: bool,
 ) -> ScoreSums:
     """Sum the values by stratum of their draw, with the sizes of the strata in all traffic."""
-    strata: dict[str, StratumSums] = {}
-    for _, valuation in valued:
-        name = _stratum(valuation, by_class=by_class)
-        state = ScoreState.UNSCORED
-        if not valuation.applies:
-            state = ScoreState.NOT_APPLICABLE
-        elif valuation.value is not None:
-            state = ScoreState.SCORED
-        score = Score(
-            metric="",
-            scorer=source,
-            state=state,
-            value=valuation.value,
-            probability=valuation.probability,
-            cheap=valuation.cheap,
-        )
-        strata[name] = strata.get(name, NO_SUMS).plus(StratumSums.of_result(score, state))
+    strata = valued.strata()
     prefix = f"{source}:"
     for key, weight in traffic.strata.items():
         if not key.startswith(prefix):
@@ -348,23 +319,17 @@ def _stratum_sums(
     return ScoreSums([0] * len(COUNTS), strata)
 
 
-def _stratum(valuation: Valuation, *, by_class: bool) -> str:
-    if by_class and valuation.stratum:
-        return stratum_key(valuation.stratum, valuation.cheap)
-    return valuation.stratum
-
-
 def _regressions(
     question: QuestionSpec,
     source: Source,
-    valued: Sequence[tuple[ValuedTrace, Valuation]],
+    valued: SourceValues,
     stretch: TimeStretch,
     plain: Interval,
 ) -> list[Interval]:
     """Return the regression on the built-in score, and that on it and the model's at once."""
     if question.name not in INDEXED:
         return []
-    scored = [(sample, one) for sample, one in valued if one.value is not None]
+    scored = valued.rows()
     helped = [(sample, one) for sample, one in scored if one.cheap is not None]
     if len(helped) < max(LEAST_GUESSED, LEAST_WITH_CHEAP * len(scored)):
         return []
@@ -422,9 +387,8 @@ def _rows_with_model(
 
 def _model_rows(question: QuestionSpec, stretch: TimeStretch) -> list[tuple[float, float, float]]:
     """Return (built-in score, model's score, probability) of all traces that the model scored."""
-    rows = []
-    for sample in stretch.samples:
-        model = sample.values.get(question.name, {}).get("model")
-        if model is not None and model.value is not None and model.cheap is not None:
-            rows.append((model.cheap, model.value, model.probability))
-    return rows
+    return [
+        (model.cheap, model.value, model.probability)
+        for _, model in stretch.samples.valued(question.name, "model").rows()
+        if model.value is not None and model.cheap is not None
+    ]

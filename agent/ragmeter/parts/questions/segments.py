@@ -9,6 +9,7 @@ from ragmeter.parts.questions.answers import BY_REQUEST, AskedService
 from ragmeter.parts.questions.catalogue import BY_NAME, QuestionSpec
 from ragmeter.parts.questions.levels import TimeStretch, dependence_of, request_level, sampled_level
 from ragmeter.parts.questions.movements import SURE, TotalTimes, latency_level
+from ragmeter.parts.questions.samples import SampleRange
 from ragmeter.parts.questions.traffic import DAY, RequestBuckets, last_buckets
 from ragmeter.parts.views import Answer, Level, SegmentAnswer
 from ragmeter.windows.windows import Windows
@@ -25,16 +26,17 @@ def segment_levels(
 ) -> Iterator[SegmentAnswer]:
     """Yield the level of each question in each segment over the last day, where there is one."""
     day = last_buckets(DAY, now)
-    whole = service.stretch(day, WINDOW)
+    whole = service.stretch(day, WINDOW) if segments else None
     if whole is None:
         return
     dependence = {
         answer.question: dependence_of(whole.sums, answer.question, tenants=False)
         for answer in answers
     }
+    samples = list(service.samples.between(service.name, day.start, day.end))
     for segment, traffic in sorted(segments.items()):
-        samples = [sample for sample in whole.samples if segment in sample.segments]
-        part = TimeStretch(WINDOW, samples, traffic.sums(day))
+        own = SampleRange.of(sample for sample in samples if segment in sample.segments)
+        part = TimeStretch(WINDOW, own, traffic.sums(day))
         for answer in answers:
             question = BY_NAME[answer.question]
             if question.name == "fast":
