@@ -144,6 +144,19 @@ def test_a_title_says_what_is_wrong_for_the_user(kind: IncidentKind) -> None:
     assert one.detail
 
 
+@pytest.mark.parametrize(
+    ("kind", "state"), [("rule", "open"), ("rule", "over"), ("measuring", "open")]
+)
+def test_groundedness_is_called_used_facts(kind: IncidentKind, state: str) -> None:
+    """Others call something else groundedness."""
+    alert = make(rule="FactsLow", metric="groundedness", unscored={"judge_error": 3})
+    ended = AT + 3_600 if state == "over" else None
+    bare = incident(kind, state=state, ended_at=ended, signals=(alert, make(rule="FactsGone")))
+    text = all_text(write_texts(bare, FACTS, 0.03))
+    assert "used facts" in text
+    assert "groundedness" not in text
+
+
 @pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.name)
 def test_every_default_rule_is_told_in_140_characters(rule: AlertRule) -> None:
     """Its summary stands beside that of the incident, as the words of a signal."""

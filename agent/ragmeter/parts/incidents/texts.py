@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ragmeter.alerts.alert import Alert, clean_text, format_number
+from ragmeter.core.metric_specs import spoken_name
 from ragmeter.parts.incident_words import clock, length
 from ragmeter.parts.incidents.cause import IncidentFacts, describe_failures, fault_share
 from ragmeter.parts.incidents.signals import is_of_goal
@@ -101,6 +102,10 @@ def write_texts(incident: Incident, facts: IncidentFacts, least: float | None = 
 def short_name(text: str, limit: int = _NAME_LENGTHS[0]) -> str:
     """Return a name from outside in one clean line of bounded length."""
     return " ".join(clean_text(text, limit).split())
+
+
+def _metric_words(metric: str) -> str:
+    return short_name(spoken_name(metric), 30)
 
 
 def format_value(value: float | None, unit: str) -> str:
@@ -204,11 +209,11 @@ def _other_problem(incident: Incident, bad: str | None, where: str) -> str:
     signal = incident.signals[0] if incident.signals else None
     if kind == "measuring":
         if signal is not None and signal.unscored is not None:
-            return f"{bad or 'many'} of {short_name(signal.metric, 30)} scores fail"
+            return f"{bad or 'many'} of {_metric_words(signal.metric)} scores fail"
         return "the judge measures differently than before"
     name = short_name(signal.rule, 30) if signal is not None else "a rule"
     value = format_value(incident.level, incident.unit)
-    metric = short_name(signal.metric, 30) if signal is not None else "value"
+    metric = _metric_words(signal.metric) if signal is not None else "value"
     return f"{name}: {metric} is {value}{where}"
 
 
@@ -271,7 +276,7 @@ def _levels(incident: Incident, facts: IncidentFacts) -> str:
     if kind == "measuring" and incident.usual is None:
         return f"{name} {level}" if incident.level is not None else "The measured level moved"
     if kind == "rule" and incident.signals:
-        name = short_name(incident.signals[0].metric, 30)
+        name = _metric_words(incident.signals[0].metric)
     interval = ""
     if unit == "share" and incident.lower is not None and incident.upper is not None:
         interval = f" ({100 * incident.lower:.0f}-{100 * incident.upper:.0f})"
@@ -325,7 +330,7 @@ def _ended_summary(incident: Incident) -> str:
         return _fit(lambda n: f"Requests come again, after {lasted} ({span}).", MAX_SUMMARY)
     name = _NUMBER_NAMES[incident.kind]
     if incident.kind == "rule" and incident.signals:
-        name = short_name(incident.signals[0].metric, 30)
+        name = _metric_words(incident.signals[0].metric)
     if incident.level is None:
         return _fit(lambda n: f"Over after {lasted} ({span}).", MAX_SUMMARY)
     ends = {"usd": " per 1,000 answers", "points": " of 100"}.get(incident.unit, "")
@@ -434,11 +439,11 @@ def _also(incident: Incident) -> list[str]:
         "cost_usd": "cost",
     }
     others = [
-        names.get(one.metric, short_name(one.metric, 30))
+        names.get(one.metric, _metric_words(one.metric))
         for one in incident.signals
         if not is_of_goal(one)
     ]
-    skipped = {names.get(lead, short_name(lead, 30))}
+    skipped = {names.get(lead, _metric_words(lead))}
     return [name for name in dict.fromkeys(others) if name not in skipped][:6]
 
 
