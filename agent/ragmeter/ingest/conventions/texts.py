@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragmeter.ingest.conventions.given_documents import PART_KINDS
 from ragmeter.ingest.conventions.streams import join_stream, read_event_lines
 from ragmeter.ingest.conventions.values import (
     flattened_items,
@@ -249,7 +250,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
         ):
             tools = tools or kind != "server_tool_use"  # the provider runs that one itself
             continue
-        if _is_thought(part):
+        if _is_thought(part) or kind in PART_KINDS:
             continue
         if isinstance(part.get("citationsContent"), dict):  # of Bedrock's Converse
             part = part["citationsContent"]

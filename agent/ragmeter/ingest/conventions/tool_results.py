@@ -7,11 +7,12 @@ generate) gives its documents with the reply.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents
+from ragmeter.ingest.conventions.given_documents import document_of_part, open_document_parts
 from ragmeter.ingest.conventions.reply_facts import body_objects, reply_bodies
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.values import (
@@ -39,9 +40,9 @@ class ToolResult:
     value: Any
 
 
-def read_tool_results(span: Span) -> list[ToolResult]:
-    """Return the results of tools that a model call was given since the user's last message."""
-    messages = _messages(span)[-_MAX_MESSAGES:]
+def read_tool_results(messages: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
+    """Return the results of tools that a model was given since the user's last message."""
+    messages = messages[-_MAX_MESSAGES:]
     names: dict[str, str] = {}
     results: list[ToolResult] = []
     for message in messages:
@@ -56,7 +57,7 @@ def read_tool_results(span: Span) -> list[ToolResult]:
     return results[-_MAX_RESULTS:]
 
 
-def _messages(span: Span) -> list[Mapping[str, Any]]:
+def read_call_messages(span: Span) -> list[Mapping[str, Any]]:
     """Return the messages that went to the model, in the first form that a span has."""
     attributes = span.attributes
     for prefix, inner in (("llm.input_messages", "message."), ("gen_ai.prompt", "")):
@@ -67,6 +68,8 @@ def _messages(span: Span) -> list[Mapping[str, Any]]:
             ]
     for key in _MESSAGE_KEYS:
         opened = parse_nested_json(attributes.get(key))
+        if isinstance(opened, dict) and isinstance(opened.get("kwargs"), dict):
+            opened = opened["kwargs"]  # the arguments of a function
         for name in ("messages", "input", "contents"):
             if isinstance(opened, dict) and isinstance(opened.get(name), list):
                 opened = opened[name]
@@ -170,9 +173,10 @@ def _results(
         ):
             value = value[0]["json"] if value else None  # Bedrock
         found = True
-        yield ToolResult(_name(inner, names), value)
+        yield ToolResult(_name(inner, names), open_document_parts(value))
     if role == "tool" and not found:
-        yield ToolResult(_name(message, names), message.get("content"))
+        content = parse_nested_json(message.get("content", parts))
+        yield ToolResult(_name(message, names), open_document_parts(content))
 
 
 def _name(result: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -221,7 +225,5 @@ def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
     if isinstance(cited, list):
         return cited
     if kind == "search_result" and isinstance(node.get("content"), list):  # Anthropic
-        parts = (one.get("text") for one in node["content"] if isinstance(one, dict))
-        text = "\n".join(part for part in parts if isinstance(part, str))
-        return [{"text": text, "source": node.get("source"), "title": node.get("title")}]
+        return [document_of_part(node)]
     return None

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.documents import read_tool_documents
+from ragmeter.ingest.conventions.given_documents import read_given_documents
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, SpanRole
-from ragmeter.ingest.conventions.tool_results import read_hosted_documents, read_tool_results
+from ragmeter.ingest.conventions.tool_results import (
+    read_call_messages,
+    read_hosted_documents,
+    read_tool_results,
+)
 from ragmeter.ingest.requests.tree import SpanNode, ToolUse, classify_result
 from ragmeter.reasons import Reason
 
@@ -72,8 +77,9 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
     """Return the documents of a request without a retrieval of its own.
 
     The innermost chain with documents counts, or a model call that searches by itself (grounding
-    with a search tool); else the reply of a call that has the provider search, else the results of
-    tools that a call was given.
+    with a search tool); else the documents that the request of a call holds, and the results of
+    tools that it was given; without such documents first the reply of a call that has the provider
+    search.
     """
     nodes = list(node.walk())
     holders = [
@@ -85,9 +91,16 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
         content = holders[-1].preview
         return RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
     calls = [below for below in nodes if below.role is SpanRole.LLM][-_MAX_CALLS:]
+    given = RetrievedPassages()
+    messages = [read_call_messages(call.span) for call in calls]
+    for call, sent in zip(calls, messages, strict=True):
+        documents = read_given_documents(call.span, sent)
+        if documents is not None:
+            given.documents = [*(given.documents or ()), *documents]
+            given.spans.append(call)
     tops = [node] if node.role in (SpanRole.CHAIN, SpanRole.OTHER) else []
     hosted = RetrievedPassages()
-    for call in (*calls, *tops):
+    for call in (*calls, *tops) if given.documents is None else ():
         documents = read_hosted_documents(call.span)
         if documents is not None:
             hosted.documents = [*(hosted.documents or ()), *documents]
@@ -96,9 +109,8 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
                 break
     if hosted.documents is not None:
         return hosted
-    given = RetrievedPassages()
-    for call in calls:
-        for result in read_tool_results(call.span):
+    for call, sent in zip(calls, messages, strict=True):
+        for result in read_tool_results(sent):
             documents = read_tool_documents(result.value)
             use = classify_result(result.name, documents or (), settings)
             taken = documents is not None and use is not ToolUse.OTHER
