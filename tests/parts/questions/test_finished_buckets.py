@@ -63,7 +63,6 @@ def test_sums_are_those_of_buckets_read_for_the_first_time(late: float) -> None:
 def test_times_are_those_of_windows_read_for_the_first_time(late: float) -> None:
     rng = random.Random(4)
     traffic, windows = RequestBuckets(whole=True), Windows(["90m"])
-    kept = TotalTimes(windows, traffic, "bot")
     now = START
     for number in range(600):
         now += rng.uniform(0, 300)
@@ -76,6 +75,6 @@ def test_times_are_those_of_windows_read_for_the_first_time(late: float) -> None
             traffic.add(request(at, rng))
         for seconds in (HOUR, 6 * HOUR, DAY):
             buckets = last_buckets(seconds, now)
-            found = kept.histogram(buckets)
+            found = TotalTimes(windows, traffic, "bot").histogram(buckets)
             anew = TotalTimes(windows, RequestBuckets(whole=True), "bot").histogram(buckets)
             assert (found and found.counts) == (anew and anew.counts)

@@ -132,7 +132,7 @@ def levels_of(requests: Requests, *, tenants: bool) -> tuple[Level | None, Level
     return (
         latency_level(histogram, dependence=dependence),
         request_level(
-            BY_NAME["cost"], TimeStretch("1h", SampleRange.of([]), sums), tenants=tenants
+            BY_NAME["cost"], TimeStretch("1h", SampleRange.of([]), lambda: sums), tenants=tenants
         ),
     )
 

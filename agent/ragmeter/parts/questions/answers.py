@@ -152,7 +152,7 @@ class ServiceRow:
 
 @dataclass(slots=True)
 class AskedService:
-    """What is known of a service.
+    """What is known of a service at a moment: what has been read of it is not read again.
 
     Args:
         name: Its bounded name.
@@ -167,6 +167,7 @@ class AskedService:
     samples: ValuedTraces
     latency: TotalTimes
     row: ServiceRow
+    _sums: dict[BucketRange, RequestSums] = field(default_factory=dict, init=False)
 
     @property
     def frozen(self) -> float | None:
@@ -182,12 +183,19 @@ class AskedService:
         if self.samples.complete_from(self.name) > buckets.start:
             return None
         samples = self.samples.range(self.name, buckets.start, buckets.end)
-        return TimeStretch(window, samples, self.traffic.sums(buckets))
+        return TimeStretch(window, samples, lambda: self.sums(buckets))
+
+    def sums(self, buckets: BucketRange) -> RequestSums:
+        """Return the sums of some buckets, which are read once."""
+        found = self._sums.get(buckets)
+        if found is None:
+            found = self._sums[buckets] = self.traffic.sums(buckets)
+        return found
 
     def p95(self, buckets: BucketRange, window: str = "") -> Level | None:
         """Return the p95 of the total time in some buckets, None without enough requests."""
         tenants = buckets.end - buckets.start <= WINDOWS["6h"]
-        dependence = dependence_of(self.traffic.sums(buckets), "fast", tenants=tenants)
+        dependence = dependence_of(self.sums(buckets), "fast", tenants=tenants)
         return latency_level(self.latency.histogram(buckets), window, dependence=dependence)
 
 
@@ -213,10 +221,15 @@ class Moment:
         }
         return {window: stretch for window, stretch in found.items() if stretch is not None}
 
+    @property
+    def hour(self) -> BucketRange:
+        """The last hour."""
+        return last_buckets(HOUR, self.now)
+
     @cached_property
     def recent(self) -> RequestSums:
         """What the requests of the last hour tell."""
-        return self.service.traffic.sums(last_buckets(HOUR, self.now))
+        return self.service.sums(self.hour)
 
     @cached_property
     def usual(self) -> BucketRange | None:
@@ -226,7 +239,7 @@ class Moment:
     @cached_property
     def usual_sums(self) -> RequestSums | None:
         """What the requests of the usual tell."""
-        return None if self.usual is None else self.service.traffic.sums(self.usual)
+        return None if self.usual is None else self.service.sums(self.usual)
 
     def usual_before(self, seconds: int) -> BucketRange | None:
         """Return what the last `seconds` are compared with, None if there is too little of it."""
@@ -441,14 +454,12 @@ def _movement(
     usual: float | None = None
     by_request = level is not None and level.source in BY_REQUEST
     if question.name == "fast":
-        if moment.usual is not None:
+        if moment.usual is not None and moment.usual_sums is not None:
             service = moment.service
             movement = latency_movement(
                 question,
-                service.latency,
-                service.traffic,
-                recent=last_buckets(HOUR, moment.now),
-                usual=moment.usual,
+                recent=(moment.recent, service.latency.histogram(moment.hour)),
+                usual=(moment.usual_sums, service.latency.histogram(moment.usual)),
             )
             before = service.p95(moment.usual)
             usual = None if before is None else before.value

@@ -7,8 +7,8 @@ sessions and tenants. Of what a sample was valued for, it is about all traffic o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -61,19 +61,24 @@ LEAST_WITH_CHEAP = 0.95
 LEAST_OF_ONE_VERSION = 0.9
 
 
-@dataclass(frozen=True)
 class TimeStretch:
     """What is known of a stretch of time.
 
     Args:
         window: Its name.
         samples: The valued traces.
-        sums: What every request tells.
+        read: Returns what every request tells; called where that is asked for.
     """
 
-    window: str
-    samples: SampleRange
-    sums: RequestSums
+    def __init__(self, window: str, samples: SampleRange, read: Callable[[], RequestSums]) -> None:
+        self.window = window
+        self.samples = samples
+        self._read = read
+
+    @cached_property
+    def sums(self) -> RequestSums:
+        """What every request tells."""
+        return self._read()
 
 
 def request_level(
@@ -120,6 +125,14 @@ def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
     Of `fast` it is those of which the p95 is known as well: by the share that takes longer
     (Woodruff, JASA 1952).
     """
+    key = (question, tenants)
+    worth = sums.known.get(key)
+    if worth is None:
+        worth = sums.known[key] = _find_worth(sums, question, tenants=tenants)
+    return worth
+
+
+def _find_worth(sums: RequestSums, question: str, *, tenants: bool) -> float:
     moments = sums.of(question)
     if moments is None:
         return 0.0

@@ -117,7 +117,7 @@ def _judge(
 
 
 class TotalTimes:
-    """The total time of the requests of a service, or of a segment of it, from the windows.
+    """The total time of the requests of a service, or a segment of it, at a moment.
 
     Args:
         windows: The windows of all services.
@@ -133,9 +133,15 @@ class TotalTimes:
         self._traffic = traffic
         self._service = service
         self._segment = segment
+        self._found: dict[BucketRange, LogHistogram | None] = {}
 
     def histogram(self, buckets: BucketRange) -> LogHistogram | None:
-        """Return the histogram of some buckets, None without a request."""
+        """Return the histogram of some buckets, which is read once; None without a request."""
+        if buckets not in self._found:
+            self._found[buckets] = self._histogram(buckets)
+        return self._found[buckets]
+
+    def _histogram(self, buckets: BucketRange) -> LogHistogram | None:
         width = buckets.width
         done, left = self._traffic.split(buckets)
         # the windows forget buckets at other times than the traffic
@@ -188,19 +194,22 @@ def latency_level(
 
 def latency_movement(
     question: QuestionSpec,
-    times: TotalTimes,
-    traffic: RequestBuckets,
     *,
-    recent: BucketRange,
-    usual: BucketRange,
+    recent: tuple[RequestSums, LogHistogram | None],
+    usual: tuple[RequestSums, LogHistogram | None],
 ) -> tuple[Movement, bool] | None:
     """Return the movement of the p95 in seconds, and whether it counts as moved for the worse.
+
+    Args:
+        question: That of the p95.
+        recent: What the requests of the last hour tell, and their times.
+        usual: The same of the usual.
 
     Returns:
         None where either stretch has too few requests.
     """
-    sums, sums_before = traffic.sums(recent), traffic.sums(usual)
-    histogram, histogram_before = times.histogram(recent), times.histogram(usual)
+    sums, histogram = recent
+    sums_before, histogram_before = usual
     dependence = dependence_of(sums, question.name, tenants=True)
     dependence_before = dependence_of(sums_before, question.name, tenants=False)
     found = _latency_change(

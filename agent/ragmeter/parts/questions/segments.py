@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from ragmeter.parts.questions.answers import BY_REQUEST, AskedService
 from ragmeter.parts.questions.catalogue import BY_NAME, QuestionSpec
@@ -36,7 +37,7 @@ def segment_levels(
     samples = list(service.samples.between(service.name, day.start, day.end))
     for segment, traffic in sorted(segments.items()):
         own = SampleRange.of(sample for sample in samples if segment in sample.segments)
-        part = TimeStretch(WINDOW, own, traffic.sums(day))
+        part = TimeStretch(WINDOW, own, partial(traffic.sums, day))
         for answer in answers:
             question = BY_NAME[answer.question]
             if question.name == "fast":

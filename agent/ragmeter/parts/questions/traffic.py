@@ -150,7 +150,7 @@ class RequestSums:
         strata: Weight of the requests by stratum of a sampled tier.
     """
 
-    __slots__ = ("_bins", "_moments", "_slots", "_times", "strata")
+    __slots__ = ("_bins", "_known", "_moments", "_slots", "_times", "strata")
 
     def __init__(self) -> None:
         # arrays of the standard library: one number of them is changed far faster than of numpy's
@@ -159,6 +159,14 @@ class RequestSums:
         self._slots: array[float] | None = None
         self._times: array[float] | None = None
         self.strata: dict[str, float] = {}
+        self._known: dict[Hashable, float] | None = None
+
+    @property
+    def known(self) -> dict[Hashable, float]:
+        """What readers made of the sums, by a name of theirs; empty after a change."""
+        if self._known is None:
+            self._known = {}
+        return self._known
 
     @property
     def moments(self) -> Numbers:
@@ -182,6 +190,7 @@ class RequestSums:
 
     def forget_slots(self) -> None:
         """Drop the sums by slot."""
+        self._known = None
         self._slots = None
         self._times = None
 
@@ -192,6 +201,7 @@ class RequestSums:
 
     def add_request(self, request: RequestValues, *, whole: bool) -> None:
         """Add a request; with clusters and a histogram to the sums of the `whole` service."""
+        self._known = None
         weight = request.weight
         squared = weight * weight
         moments = self._moments
@@ -234,6 +244,7 @@ class RequestSums:
 
     def add(self, other: RequestSums) -> None:
         """Add other sums."""
+        self._known = None
         self.moments[:] += other.moments
         if other._bins is not None:
             self._bins = self._bins or _zeros(_BINS)
