@@ -86,6 +86,37 @@ def design_effect(
     )
 
 
+def slot_scatters(counts: Floats, sums: Floats, means: Floats) -> tuple[Floats, list[int]]:
+    """Return what each slot adds to the distance of a mean from itself, for many means at once.
+
+    Args:
+        counts: Weight of the requests of each slot, shape (means, `SLOTS`); each mean has some.
+        sums: Weighted values of each slot, likewise.
+        means: Weighted means of the values.
+
+    Returns:
+        The scatter, shape (means, `SLOTS`), and how many slots have requests.
+    """
+    groups: list[int] = np.count_nonzero(counts, axis=1).tolist()
+    return (sums - means[:, None] * counts) / counts.sum(axis=1)[:, None], groups
+
+
+def effect_of_scatter(
+    scatter: Floats,
+    groups: int,
+    *,
+    samples: float,
+    mean: float,
+    variance: float,
+    bounded: bool = True,
+) -> float:
+    """Return `design_effect` of a mean from a row of `slot_scatters`."""
+    if groups < 2:
+        return 1.0
+    far = _far_values(mean, bounded)
+    return _effect(scatter, groups=groups, samples=samples, variance=variance, far=far)
+
+
 def design_effect_of_change(
     before: tuple[Floats, Floats],
     after: tuple[Floats, Floats],

@@ -17,7 +17,9 @@ from ragmeter.parts.questions.catalogue import QuestionSpec
 from ragmeter.parts.questions.clusters import (
     LEAST_TENANTS,
     design_effect_of_change,
+    effect_of_scatter,
     effective_samples,
+    slot_scatters,
 )
 from ragmeter.parts.questions.estimator import (
     LEAST_GUESSED,
@@ -33,7 +35,14 @@ from ragmeter.parts.questions.samples import (
     Valuation,
     ValuedTrace,
 )
-from ragmeter.parts.questions.traffic import EDGES, INDEXED, SLOW, Numbers, RequestSums
+from ragmeter.parts.questions.traffic import (
+    EDGES,
+    INDEXED,
+    SLOW,
+    TRACKED,
+    Numbers,
+    RequestSums,
+)
 from ragmeter.parts.views import Level, Source
 from ragmeter.windows.estimators import (
     Z_95,
@@ -125,30 +134,55 @@ def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
     Of `fast` it is those of which the p95 is known as well: by the share that takes longer
     (Woodruff, JASA 1952).
     """
-    key = (question, tenants)
-    worth = sums.known.get(key)
-    if worth is None:
-        worth = sums.known[key] = _find_worth(sums, question, tenants=tenants)
+    known = sums.known
+    worth = known.get((question, tenants))
+    if worth is not None:
+        return worth
+    moments = sums.of(question)
+    if moments is None:
+        worth = 0.0
+    elif question == "fast":
+        worth = _worth_of_p95(sums, moments.kish, tenants=tenants)
+    elif sums.slots is None:
+        worth = moments.kish
+    else:
+        known |= _find_worths(sums, sums.slots)
+        return known[question, tenants]
+    known[question, tenants] = worth
     return worth
 
 
-def _find_worth(sums: RequestSums, question: str, *, tenants: bool) -> float:
-    moments = sums.of(question)
-    if moments is None:
-        return 0.0
-    if question == "fast":
-        return _worth_of_p95(sums, moments.kish, tenants=tenants)
-    clusters = sums.clusters(question)
-    if clusters is None:
-        return moments.kish
-    return effective_samples(
-        clusters,
-        sums.tenants(question) if tenants else None,
-        samples=moments.kish,
-        mean=moments.mean,
-        variance=moments.variance,
-        bounded=question != "cost",
+def _find_worths(sums: RequestSums, slots: Numbers) -> dict[tuple[str, bool], float]:
+    """Return `worth_of` every question that has slots, by name and `tenants`."""
+    found = [
+        (name, place, moments)
+        for place, name in enumerate(TRACKED[: slots.shape[2]])
+        if (moments := sums.of(name)) is not None
+    ]
+    places = [place for _, place, _ in found]
+    # weights and weighted values by key, question and slot, and then by row
+    counts, values = np.ascontiguousarray(slots[:, :, places].transpose(3, 0, 2, 1)).reshape(
+        2, 2 * len(found), -1
     )
+    means = np.array([moments.mean for *_, moments in found])
+    worths: dict[tuple[str, bool], float] = {}
+    scatters, groups = slot_scatters(counts, values, np.tile(means, 2))
+    for row, (name, _, moments) in enumerate(found):
+        effects = [
+            effect_of_scatter(
+                scatters[at],
+                groups[at],
+                samples=moments.kish,
+                mean=moments.mean,
+                variance=moments.variance,
+                bounded=name != "cost",
+            )
+            for at in (row, row + len(found))
+        ]
+        worths[name, False] = moments.kish / effects[0]
+        many = groups[row + len(found)] >= LEAST_TENANTS
+        worths[name, True] = moments.kish / max(effects[: 2 if many else 1])
+    return worths
 
 
 def _worth_of_p95(sums: RequestSums, samples: float, *, tenants: bool) -> float:

@@ -261,7 +261,11 @@ class RequestSums:
     def copy(self) -> RequestSums:
         """Return sums that are the same and change by themselves."""
         copied = RequestSums()
-        copied.add(self)
+        copied._moments = self._moments[:]
+        copied._bins = self._bins and self._bins[:]
+        copied._slots = self._slots and self._slots[:]
+        copied._times = self._times and self._times[:]
+        copied.strata = dict(self.strata)
         return copied
 
     def of(self, question: str) -> QuestionMoments | None:
