@@ -183,7 +183,6 @@ def not_a_request(attributes: Mapping[str, object], settings: OtlpSettings | Non
     out = StringIO()
     inspection = Inspection(
         list(zip(read.traces, read.origins, strict=True)),
-        dropped=read.dropped,
         not_requests=read.not_requests,
     )
     print_inspection(inspection, Console(file=out, width=600))
@@ -362,6 +361,36 @@ def test_nobody_to_watch_is_said() -> None:
     done = CliRunner().invoke(app, ["inspect", "--live", "--url", url])
     assert done.exit_code == 1
     assert "is `ragmeter run` up?" in done.output
+
+
+@pytest.mark.parametrize("spans", [[], [("chat", {"gen_ai.operation.name": "chat"})]])
+def test_the_spans_behind_a_result_are_looked_for_where_somebody_listens(
+    spans: list[tuple[str, dict[str, object]]],
+) -> None:
+    run = Run()
+    root = run.span("POST /ask", attributes={"http.request.method": "POST"})
+    for name, attributes in spans:
+        run.span(name, root, (0.1, 0.2), attributes)
+    asked = extract_requests(run.spans, OtlpSettings())
+    unasked = extract_requests(run.spans, OtlpSettings(), inspected=False)
+    assert (unasked.traces, unasked.dropped) == (asked.traces, asked.dropped)
+    assert bool(spans) == bool(asked.traces)
+    assert asked.origins or asked.not_requests
+    assert not unasked.origins
+    assert not unasked.not_requests
+
+    async def play() -> None:
+        watchers = LiveInspection(ContentPolicy())
+        assert not watchers.listened
+        with watchers.listening() as listener:
+            assert watchers.listened
+            watchers.publish(unasked)  # read before anybody listened
+            watchers.publish(asked)
+            await asyncio.sleep(0)
+            told = json.loads(await listener.next())
+            assert ("reason" in told) == (not spans)
+
+    asyncio.run(play())
 
 
 def test_listeners_are_bounded_and_none_is_waited_for() -> None:

@@ -150,7 +150,7 @@ class EmbeddedAgent(ServicesView):
         return self._part_kinds
 
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
-        extracted = extract_requests(spans, self._settings.otlp)
+        extracted = extract_requests(spans, self._settings.otlp, inspected=self.inspection.listened)
         extracted.traces = self.redactor.extracted(extracted.traces, extracted.counts)
         self.inspection.publish(extracted)
         return extracted

@@ -105,6 +105,11 @@ class LiveFeed:
             with self._mutex:
                 self._listeners = tuple(one for one in self._listeners if one is not listener)
 
+    @property
+    def listened(self) -> bool:
+        """Whether somebody listens."""
+        return bool(self._listeners)
+
     def _send(self, items: Sequence[Mapping[str, Any]], missed: int = 0) -> None:
         for item in items:
             line = json.dumps(item, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
@@ -122,8 +127,11 @@ class LiveInspection(LiveFeed):
         self._content = content
 
     def publish(self, extracted: ExtractedRequests) -> None:
-        """Send the requests of a trace to all listeners, or why there are none."""
-        if not self._listeners:
+        """Send the requests of a trace to all listeners, or why there are none.
+
+        Nothing is sent of what was not inspected: nobody listened when it was read.
+        """
+        if not (self._listeners and extracted.inspected):
             return
         items = []
         for trace, origins in zip(extracted.traces, extracted.origins, strict=True):

@@ -74,7 +74,7 @@ class WorkerApp:
             redactor=preparer.redactor,
             outputs=outputs,
             sampling=settings.sampling,
-            inspect=self.inspection.publish,
+            inspection=self.inspection,
             kinds=parts,
         )
         otlp = kafka.traces_encoding != "native"

@@ -37,17 +37,20 @@ class Inspection:
 
     Args:
         traces: Traces with the spans that gave their fields.
-        dropped: Number of OTLP traces that are not requests, by reason.
-        not_requests: The span of each of them that comes nearest to a request.
+        not_requests: For each OTLP trace that is no request the span that comes nearest to one.
         rejected: Number of spans that cannot be decoded, by reason.
     """
 
     traces: list[tuple[Trace, FieldOrigins]] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
     not_requests: list[NotRequest] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
     spans: int = 0
     bodies: int = 0
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """The number of OTLP traces that are not requests, by reason."""
+        return Counter(one.reason for one in self.not_requests)
 
 
 def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
@@ -80,7 +83,6 @@ def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
             owner.events.append(log.event)
     inspection.spans = len(spans)
     read = extract_requests(list(spans.values()), settings)
-    inspection.dropped = read.dropped
     inspection.not_requests = read.not_requests
     inspection.traces = list(zip(read.traces, read.origins, strict=True))
     return inspection

@@ -50,7 +50,10 @@ def test_what_a_stream_had_in_pieces_is_redacted_before_it_is_in_a_topic(
     stub: Any = SimpleNamespace(
         settings=settings_of(),
         redactor=redactor,
-        inspect=lambda extracted: published.extend(one.answer for one in extracted.traces),
+        inspection=SimpleNamespace(
+            listened=False,
+            publish=lambda extracted: published.extend(one.answer for one in extracted.traces),
+        ),
     )
     owner.parts = stub
     owner.tp = TopicPartition("rag.spans", 0)

@@ -74,11 +74,13 @@ class ExtractedRequests:
         traces: One trace per request.
         dropped: Traces without a request by reason (`no_llm_no_retriever`, `indexing`,
             `evaluator`, `own`), and requests without a trace (`no_time`, `invalid`).
-        not_requests: For each of those the span that comes nearest to a request.
-        origins: For each of `traces`, the spans that hold its fields, by field.
+        not_requests: For each of those the span that comes nearest to a request, if inspected.
+        origins: For each of `traces`, the spans that hold its fields, by field, if inspected.
         counts: What redaction did to the traces.
+        inspected: Whether the spans behind the results were looked for.
     """
 
+    inspected: bool = True
     traces: list[Trace] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     not_requests: list[NotRequest] = field(default_factory=list)
@@ -88,15 +90,25 @@ class ExtractedRequests:
     def drop(self, reason: str, trace_id: str, nearest: SpanNode) -> None:
         """Count a trace without a request, or a request without a trace."""
         self.dropped[reason] += 1
-        self.not_requests.append(NotRequest(reason, trace_id, _origin(nearest), nearest.role.value))
+        if self.inspected:
+            near = NotRequest(reason, trace_id, _origin(nearest), nearest.role.value)
+            self.not_requests.append(near)
 
 
-def extract_requests(spans: Sequence[Span], settings: OtlpSettings) -> ExtractedRequests:
-    """Extract the requests of one or several traces, in order of time."""
+def extract_requests(
+    spans: Sequence[Span], settings: OtlpSettings, *, inspected: bool = True
+) -> ExtractedRequests:
+    """Extract the requests of one or several traces, in order of time.
+
+    Args:
+        spans: The spans.
+        settings: How they are read.
+        inspected: Whether somebody asks for the spans behind the results.
+    """
     groups: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         groups[span.trace_id].append(span)
-    extracted = ExtractedRequests()
+    extracted = ExtractedRequests(inspected)
     for trace_id in sorted(groups, key=lambda key: (min(one.start for one in groups[key]), key)):
         tree = build_span_tree(groups[trace_id])
         _extract(trace_id, tree, settings, extracted)
@@ -113,7 +125,8 @@ def _extract(
     candidates = [(node, compose_request(node, _server(node, below), settings)) for node in nodes]
     requests = [(node, request) for node, request in candidates if request.is_request]
     if not requests:
-        extracted.drop(_drop_reason(tree), trace_id, _nearest(tree))
+        nearest = _nearest(tree) if extracted.inspected else tree.root
+        extracted.drop(_drop_reason(tree), trace_id, nearest)
     for node, request in requests:
         span = node.first_span()
         if span is MISSING or request.end <= 0:
@@ -135,7 +148,8 @@ def _extract(
             extracted.drop("invalid", trace_id, node)
             continue
         extracted.traces.append(trace)
-        extracted.origins.append(_origins(request))
+        if extracted.inspected:
+            extracted.origins.append(_origins(request))
 
 
 def _drop_reason(tree: SpanTree) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -25,9 +25,9 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.errors import UnusableResource
 from ragmeter.core.isolation import is_item_fault
 from ragmeter.core.tiers import MetricScorer
+from ragmeter.ingest.live_inspection import LiveInspection
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.kafka.control_topic import CONTROL_PARTITION, encode_control
 from ragmeter.kafka.origins import read_origin
 from ragmeter.kafka.owners import BeginAgain, KnownOffsets, OutRecord
@@ -64,7 +64,7 @@ class StateParts:
     """What the states of a worker are made of, and where else their owners write.
 
     `redactor` redacts traces that were made of spans. `sampling` are the settings by which traces
-    are drawn now. `inspect` gets what was read of spans. `kinds` are the features of a service.
+    are drawn now. `inspection` gets what was read of spans. `kinds` are the features of a service.
     """
 
     settings: Settings
@@ -74,7 +74,7 @@ class StateParts:
     redactor: Redactor
     outputs: AgentOutputs
     sampling: SamplingSettings
-    inspect: Callable[[ExtractedRequests], None] = lambda extracted: None
+    inspection: LiveInspection
     kinds: PartKinds = ()
 
 

@@ -180,10 +180,11 @@ class AssembleOwner(StatefulOwner[AssemblyState]):
             return []
 
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
-        extracted = extract_requests(spans, self.parts.settings.otlp)
+        inspection = self.parts.inspection
+        extracted = extract_requests(spans, self.parts.settings.otlp, inspected=inspection.listened)
         # what a stream had in pieces is whole only here, and the topic of the traces is kept
         extracted.traces = self.parts.redactor.extracted(extracted.traces, extracted.counts)
-        self.parts.inspect(extracted)
+        inspection.publish(extracted)
         return extracted
 
     async def _hand_on(
