@@ -25,11 +25,6 @@ def privacy(**fields: Any) -> PrivacySettings:
     return PrivacySettings.model_validate(fields)
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragmeter.ingest.redaction.MAX_SEARCH_SECONDS", 0.02)
-
-
 def trace(**fields: Any) -> DecodedTrace:
     base = {"trace_id": "t", "service": "s", "timestamp": 0, **fields}
     item = decode_trace(json.dumps(base).encode(), 10**7)
