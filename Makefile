@@ -121,6 +121,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.windows
 	$(BIN)/python -m benchmarks.scrape
 	$(BIN)/python -m benchmarks.tiers
+	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.judge
 	$(BIN)/python -m benchmarks.budget --seeds 2
 	$(BIN)/python -m benchmarks.probes
