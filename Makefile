@@ -117,6 +117,7 @@ format: setup  ## format the code and apply the linter's safe mends
 	$(BIN)/ruff check --fix .
 
 bench: setup  ## speed, as ratios within one run
+	$(BIN)/python -m benchmarks.agent
 	$(BIN)/python -m benchmarks.throughput --profile
 	$(BIN)/python -m benchmarks.windows
 	$(BIN)/python -m benchmarks.scrape
