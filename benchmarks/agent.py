@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,11 +167,13 @@ def is_ready(port: int) -> bool:
 
 def live(lines: Sequence[bytes], changes: dict[str, Any], rate: int, seconds: float) -> Taken:
     """Return what an agent takes while it is sent traces, or nothing, for some time."""
-    with agent(changes) as (pid, port, ready):
+    with (
+        agent(changes) as (pid, port, ready),
+        closing(http.client.HTTPConnection("127.0.0.1", port)) as connection,
+    ):
         time.sleep(2)  # what a start leaves to do
         used, at_start, begin = cpu_of(pid), memory_of(pid, "VmRSS"), time.perf_counter()
         latencies = []
-        connection = http.client.HTTPConnection("127.0.0.1", port)
         for number in range(round(rate * seconds)):
             time.sleep(max(0.0, begin + number / rate - time.perf_counter()))
             sent = time.perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from benchmarks.agent import LIVE, REPLAYS, cpu_of, live, memory_of, replay
 from benchmarks.throughput import traces
 
