@@ -167,6 +167,32 @@ def test_a_variable_made_of_a_file_may_end_with_its_line_end() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "wanted"), [('"key"', "key"), ("'key'", "key"), ('"k"y"', '"k"y"')]
+)
+def test_quotes_of_an_env_file_are_no_part_of_a_value(given: str, wanted: str) -> None:
+    settings = load_settings(
+        environ={"RAGMETER_JUDGE__API_KEY": given, "RAGMETER_WINDOWS": '"5m,1h"'}
+    )
+    assert settings.judge.api_key is not None
+    assert settings.judge.api_key.get_secret_value() == wanted
+    assert settings.windows == ["5m", "1h"]
+
+
+def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    settings = load_settings(environ={"RAGMETER_STATE__PATH": "~/state.db"})
+    assert settings.state.path == Path("/home/u/state.db")
+    assert load_settings(environ={"RAGMETER_STATE__PATH": "a~b"}).state.path == Path("a~b")
+
+
+@pytest.mark.parametrize("path", ["$HOME/state.db", "/var/${NAME}/state.db", "$STATE"])
+def test_a_variable_in_a_path_is_a_mistake(path: str) -> None:
+    found = error(environ={"RAGMETER_STATE__PATH": path})
+    assert found.startswith("state.path: ")
+    assert "takes no variables" in found
+
+
+@pytest.mark.parametrize(
     "host",
     ["127.0.0.1:9000", "localhost:", "http://127.0.0.1", "[::1]:9000", "127.0.0.1/8", "a b"],
 )

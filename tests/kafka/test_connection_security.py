@@ -177,7 +177,7 @@ def test_the_password_of_a_file(tmp_path: Path) -> None:
     block = KafkaSecurity(protocol="SASL_SSL", username="u", password_file=path)
     with pytest.raises(KafkaSecurityError, match=r"password_file: .*No such file"):
         read_password(block)
-    path.write_text("pass word\n")
+    path.write_bytes("\ufeffpass word\r\n".encode())  # as some editors write it
     assert read_password(block) == "pass word"
     path.write_text("\n")
     with pytest.raises(KafkaSecurityError, match="one line is needed"):

@@ -126,6 +126,12 @@ def test_what_makes_no_sense_is_a_mistake(http: dict[str, Any]) -> None:
     assert TOKEN not in str(error.value)
 
 
+def test_a_file_may_begin_with_the_mark_of_an_editor(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(f"\ufeff{TOKEN}\r\n".encode())
+    assert access(token_file=str(file)).accepts_token("read", TOKEN.encode())
+
+
 def test_a_broken_file_is_logged_once_and_what_was_there_holds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,8 +12,10 @@ from ragmeter_exporters.rules.rule_file import rule_file, rule_groups
 
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.app.parts import PARTS
+from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
 from ragmeter.parts.collection import check_parts
+from ragmeter.scorers.llm.transport import ApiKey
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.server.access import AccessPolicy
 
@@ -31,7 +33,6 @@ def check_settings(settings: Settings) -> int:
         RuleError: An alert rule is invalid.
         ModelError: The local model cannot be loaded.
         OSError: A named file cannot be read.
-        UnicodeDecodeError: A key file is not ASCII.
     """
     rules = load_configured_rules(settings)
     ConfiguredTiers(settings, watched=True)
@@ -40,7 +41,10 @@ def check_settings(settings: Settings) -> int:
     check_parts(PARTS, settings)
     for endpoint in (settings.judge, settings.judge.second):
         if endpoint.api_key_file is not None:
-            endpoint.api_key_file.read_text("ascii")
+            endpoint.api_key_file.read_bytes()  # says what is wrong with the file itself
+            key = ApiKey(None, endpoint.api_key_file)
+            if key.problem:
+                raise ConfigError(f"judge.api_key_file: {endpoint.api_key_file}: {key.problem}")
     return len(rules)
 
 

@@ -65,12 +65,14 @@ def _parse_seconds(name: str, text: str) -> float:
 def _read_secret(name: str, file: Path | None) -> str | None:
     """Read a secret from a file or the environment, since anybody can see a command line."""
     if file is None:
-        return os.environ.get(name) or None
+        return os.environ.get(name, "").strip() or None
     try:
-        return file.read_text("ascii").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
+        text = file.read_text("utf-8-sig").strip()
+        text.encode("ascii")
+    except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "a token is ASCII text"
         raise exit_error(f"{file}: {why}", 2) from None
+    return text or None
 
 
 @canary_app.command("check")

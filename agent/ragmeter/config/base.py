@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Secret
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Secret,
+    field_validator,
+)
 
 _MAX_HEADER_CHARS = 65_536  # a mounted secret has a few hundred; more is another file
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -23,6 +31,8 @@ _RESERVED_HEADERS = frozenset(
     ("content-type", "content-encoding", "content-length", "transfer-encoding", "host")
 )
 
+_VARIABLE = re.compile(r"(?:^|/)\$\{?[A-Za-z_]")
+
 _T = TypeVar("_T")
 _Items = TypeVar("_Items", bound=Sequence[Any])
 
@@ -31,6 +41,19 @@ class SettingsSection(BaseModel):
     """A section of the settings: frozen, and strict about names and numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _open_path(cls, value: object) -> object:
+        """Open `~`, and refuse a variable: a shell would have filled both in."""
+        if not isinstance(value, Path):
+            return value
+        if _VARIABLE.search(str(value)):
+            raise ValueError("a path of settings takes no variables of the environment")
+        try:
+            return value.expanduser()
+        except RuntimeError:
+            raise ValueError("there is no home folder for `~`") from None
 
 
 def split_names(value: object) -> object:
@@ -110,7 +133,7 @@ def read_headers(file: Path) -> dict[str, str]:
         OSError: It cannot be read.
         ValueError: It is not UTF-8, too large, or a line is not a header.
     """
-    with file.open(encoding="utf-8") as source:
+    with file.open(encoding="utf-8-sig") as source:
         text = source.read(_MAX_HEADER_CHARS + 1)
     if len(text) > _MAX_HEADER_CHARS:
         raise ValueError("too large for a file of headers")

@@ -199,7 +199,7 @@ def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict
     names = [_environment_name(key) for key in keys]
     values: dict[str, Any] = {}
     for name, text in environ.items():
-        text = text.strip()  # a variable made of a file ends with its line end
+        text = _plain_text(text)
         if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name) or not text:
             continue  # compose files and charts write unset variables as empty ones
         if name not in names:
@@ -210,6 +210,18 @@ def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict
         except ValueError as error:
             raise ConfigError(f"{name}: broken JSON: {error}") from None
     return values
+
+
+def _plain_text(text: str) -> str:
+    """Return a variable's text without the line end of a file, and the quotes of an `--env-file`.
+
+    Docker hands both on.
+    """
+    text = text.strip()
+    quote = text[:1]
+    inside = text[1:-1]
+    quoted = len(text) > 1 and quote in "\"'" and text.endswith(quote) and quote not in inside
+    return inside if quoted else text
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:

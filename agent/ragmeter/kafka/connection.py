@@ -38,7 +38,7 @@ def read_password(security: KafkaSecurity) -> str:
     if path is None:
         raise RuntimeError("the settings ask for one of them")
     try:
-        password = path.read_text("utf-8").rstrip("\r\n")
+        password = path.read_text("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _file_error("password_file", path, error) from None
     if not password or "\n" in password:

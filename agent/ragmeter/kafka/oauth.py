@@ -213,7 +213,7 @@ def _read_seconds(value: object) -> float:
 
 def _read_line(name: str, path: Path) -> str:
     try:
-        text = path.read_text("utf-8").rstrip("\r\n")
+        text = path.read_text("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
         raise TokenUnavailable(f"kafka.security.oauth.{name}: {path}: {why}") from None

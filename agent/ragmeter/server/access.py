@@ -83,7 +83,7 @@ class BearerTokens:
     def _read(self, file: Path) -> tuple[bytes, ...]:
         where = f"{self._key}_file: {file}"
         try:
-            with file.open(encoding="utf-8") as source:
+            with file.open(encoding="utf-8-sig") as source:
                 text = source.read(_MAX_TOKEN_FILE_CHARS + 1)
         except OSError as error:
             raise ConfigError(f"{where}: {error.strerror or 'cannot be read'}") from None

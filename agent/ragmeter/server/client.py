@@ -113,7 +113,7 @@ def _token(http: HttpSettings, name: str) -> str | None:
     text = given.get_secret_value() if given else ""
     if path is not None:
         try:
-            text = path.read_text("ascii")
+            text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError):
             raise ConfigError(f"http.{name}_file: {path}: cannot be read") from None
     return next(iter(text.split()), None)

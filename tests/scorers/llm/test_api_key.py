@@ -37,6 +37,12 @@ def test_a_file_wins_and_is_read_again(tmp_path: Path) -> None:
     assert key.header == "Bearer second"
 
 
+def test_a_file_may_begin_with_the_mark_of_an_editor(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes("\ufeffsk-1\r\n".encode())
+    assert ApiKey(None, file).header == "Bearer sk-1"
+
+
 def test_a_file_that_is_away_for_a_moment_leaves_the_old_key(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("first")

@@ -69,7 +69,7 @@ class ApiKey:
             return False
         before = self._header
         try:
-            with self._file.open(encoding="utf-8") as source:
+            with self._file.open(encoding="utf-8-sig") as source:
                 text = source.read(_MAX_KEY_CHARS + 1)
         except (OSError, UnicodeDecodeError):
             self.problem = "the key file cannot be read"
