@@ -16,7 +16,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.durations import parse_window
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import ESTIMATE_SCORER, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import BUILTIN_SCORER, ESTIMATE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBatch, section_of
 from ragmeter.parts.questions.answers import (
@@ -115,6 +115,7 @@ _EMPTY = ("empty_answer", "builtin")
 _CUT = (("cut_answer", "builtin"), ("filtered_answer", "builtin"))
 _COST = ("cost_usd", "builtin")
 _ESTIMATE = ("cost_usd", ESTIMATE_SCORER)
+_OF_REQUESTS = frozenset((_EMPTY, *_CUT, _COST, _ESTIMATE))
 
 
 class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
@@ -193,7 +194,15 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         for score in trace.results:
             pair = (score.metric, score.scorer)
             reader = READERS.get(pair)
-            if pair == _EMPTY:
+            if reader is not None:
+                if reader.source != "builtin":
+                    if score.stratum:
+                        strata.setdefault(reader.source, score.stratum)
+                elif score.state is ScoreState.SCORED and score.value is not None:
+                    values[PLACE[reader.question]] = _within(reader.convert(score.value))
+            elif pair not in _OF_REQUESTS:
+                continue
+            elif pair == _EMPTY:
                 works = works and not (score.state is ScoreState.SCORED and score.value == 1.0)
             elif pair in _CUT:
                 if score.state is ScoreState.SCORED and score.value is not None:
@@ -202,13 +211,6 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
                 given = score.value
             elif pair == _ESTIMATE and score.value is not None:
                 estimate = score.value
-            elif reader is None:
-                continue
-            elif reader.source == "builtin":
-                if score.state is ScoreState.SCORED and score.value is not None:
-                    values[PLACE[reader.question]] = _within(reader.convert(score.value))
-            elif score.stratum:
-                strata.setdefault(reader.source, score.stratum)
         for metric, scorer, stratum in trace.pending:
             reader = READERS.get((metric, scorer))
             if reader is not None and stratum:
@@ -273,9 +275,11 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         trace = arrival.trace
         values: Valuations = {}
         for score in trace.results:
+            if score.scorer == BUILTIN_SCORER:
+                continue
             scorer, version = split_scorer(score.scorer)
             reader = READERS.get((score.metric, scorer))
-            if reader is None or reader.source == "builtin":
+            if reader is None:
                 continue
             if score.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED, ScoreState.LATE):
                 continue
