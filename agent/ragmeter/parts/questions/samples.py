@@ -363,7 +363,6 @@ class ValuedTraces:
             order = self._order[service]
             order.sort()
             own, columns = self._samples[service], self._columns.setdefault(service, {})
-            columns.clear()
             for _, trace in order:  # in order of time: each goes to the end of its columns
                 for question, by_source in own[trace].values.items():
                     for source in by_source:
