@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
-from operator import or_
+from operator import add, or_, sub
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import WEIGHT_BITS, WEIGHT_ONE
@@ -166,9 +166,9 @@ class LogHistogram:
 
     def merge(self, other: LogHistogram, sign: int = 1) -> None:
         """Add another histogram to this one, in place; subtract it if `sign` is -1."""
-        counts = self.counts
-        for cell in range(other._first, other._last + 1):
-            counts[cell] += sign * other.counts[cell]
+        filled = slice(other._first, other._last + 1)
+        change = add if sign > 0 else sub
+        self.counts[filled] = map(change, self.counts[filled], other.counts[filled])
         self.n += sign * other.n
         self.w2 += sign * other.w2
         self._first = min(self._first, other._first)
@@ -199,7 +199,9 @@ class LogHistogram:
     @property
     def effective(self) -> float:
         """Kish's effective number of samples, (sum w)**2 / sum w**2."""
-        return float(sum(self.counts) ** 2 / self.w2) if self.w2 else 0.0
+        if not self.w2:
+            return 0.0
+        return float(sum(self.counts[self._first : self._last + 1]) ** 2 / self.w2)
 
     def limits(self, quantiles: Sequence[float], dependence: float = 1.0) -> list[QuantileLimits]:
         """Estimate quantiles with 95 % limits from at least one sample.
