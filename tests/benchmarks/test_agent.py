@@ -16,13 +16,14 @@ def test_cpu_and_memory_are_those_of_a_process() -> None:
 
 
 @pytest.mark.slow
-def test_a_replay_and_live_traffic_are_measured() -> None:
+def test_a_replay_and_live_traffic_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.agent.SETTLING", 0.1)
     lines = traces()[:40]
     seconds, cpu, ratio = replay(lines, REPLAYS["without the embedded model"])
     assert seconds > 0
     assert cpu > 0
     assert ratio > 1
-    changes, rate = LIVE["100 traces/s, built-in scorers"]
-    row = live(lines, changes, rate, 0.4)
+    changes, batch = LIVE["100 traces/s, built-in scorers, one by one"]
+    row = live(lines, changes, batch, 0.3)
     assert row.p99 > 0
     assert row.at_most >= row.at_start > 1
