@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -202,7 +203,8 @@ def test_deep_nesting_is_dropped_and_no_crash() -> None:
 
 def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
     counts: Counts = {}
-    redactor = Redactor(privacy(redact=["email", ENDLESS]))
+    # the trace's time is that of this thread: on a busy machine it would end in a sound rule
+    redactor = Redactor(privacy(redact=["email", ENDLESS]), monotonic=time.thread_time)
     passages = [{"id": "p", "text": HOSTILE, "metadata": {"m": HOSTILE}}, {"id": "q", "text": "ok"}]
     given = trace(query="fine", answer=HOSTILE, passages=passages, error=HOSTILE, tags={"t": "x"})
     redacted = redactor.trace(given, counts)
