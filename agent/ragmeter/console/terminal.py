@@ -33,7 +33,20 @@ from ragmeter.core.errors import UsageError
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.ingest.files import STDIN
 
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Talk(Console):
+    """Prints to standard error; where that cannot be written, the command goes on without it.
+
+    The disk of a log may be full.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as `rich.console.Console` does."""
+        with contextlib.suppress(OSError):
+            super().print(*objects, **options)
+
+
+stderr = _Talk(stderr=True, highlight=False, soft_wrap=True)
 
 _HIDDEN_CATEGORIES = ("Cc", "Cf", "Zl", "Zp")  # control, format (bidi overrides), line separators
 _MAX_PROGRESS_NAME = 40  # characters of a file name beside the bar
@@ -115,18 +128,13 @@ class StderrHandler(logging.StreamHandler[Any]):
 
 
 def print_message(line: str) -> None:
-    """Print a line to stderr; it may hold names and texts from outside.
-
-    Where stderr cannot be written (the disk of a log is full), the command goes on without it.
-    """
-    with contextlib.suppress(OSError):
-        stderr.print(escape_control(line), markup=False, emoji=False)
+    """Print a line to stderr; it may hold names and texts from outside."""
+    stderr.print(escape_control(line), markup=False, emoji=False)
 
 
 def exit_error(message: str, code: int = 1) -> typer.Exit:
     """Print why a command failed, and return the exception that ends it."""
-    with contextlib.suppress(OSError):
-        stderr.print(escape_control(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
+    stderr.print(escape_control(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
     return typer.Exit(code)
 
 
