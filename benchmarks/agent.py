@@ -63,6 +63,14 @@ LIVE: dict[str, tuple[dict[str, Any], int]] = {
 """Settings of each row, and traces of a post; 0: nothing is sent."""
 
 
+class Replayed(NamedTuple):
+    """Seconds and CPU seconds of a replay, and the ratio of these to `json.loads`."""
+
+    seconds: float
+    cpu: float
+    ratio: float
+
+
 class Taken(NamedTuple):
     """A row of the live runs.
 
@@ -99,8 +107,8 @@ def parse(lines: Sequence[bytes]) -> float:
     return time.process_time() - begin
 
 
-def replay(lines: Sequence[bytes], changes: dict[str, Any]) -> tuple[float, float, float]:
-    """Return seconds, CPU seconds, and the ratio of these to `json.loads`, of a replay."""
+def replay(lines: Sequence[bytes], changes: dict[str, Any]) -> Replayed:
+    """Replay traces in a process of its own, on one core."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "traces.jsonl").write_bytes(b"\n".join(lines))
@@ -116,7 +124,7 @@ def replay(lines: Sequence[bytes], changes: dict[str, Any]) -> tuple[float, floa
             check=True,
         )
         seconds, cpu = time.perf_counter() - begin, children_cpu() - used
-        return seconds, cpu, cpu / ((before + parse(lines)) / 2)
+        return Replayed(seconds, cpu, cpu / ((before + parse(lines)) / 2))
 
 
 def children_cpu() -> float:
@@ -227,7 +235,9 @@ def main() -> None:
     print("| replay on one core | traces/s | CPU µs a trace | x json.loads |")
     print("| --- | ---: | ---: | ---: |")
     for name in REPLAYS:
-        seconds, cpu, ratio = map(statistics.median, zip(*(r[name] for r in rounds), strict=True))
+        seconds = statistics.median(one[name].seconds for one in rounds)
+        cpu = statistics.median(one[name].cpu for one in rounds)
+        ratio = statistics.median(one[name].ratio for one in rounds)
         spent = 1e6 * cpu / len(lines)
         print(f"| {name} | {len(lines) / seconds:,.0f} | {spent:,.0f} | {ratio:.0f} |")
     print()

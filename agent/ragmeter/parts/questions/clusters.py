@@ -77,12 +77,13 @@ def design_effect(
     groups = int(np.count_nonzero(counts))
     if groups < 2:
         return 1.0
-    return _effect(
+    return effect_of_scatter(
         (sums - mean * counts) / counts.sum(),
-        groups=groups,
+        groups,
         samples=samples,
+        mean=mean,
         variance=variance,
-        far=_far_values(mean, bounded),
+        bounded=bounded,
     )
 
 
