@@ -107,7 +107,7 @@ class LiveFeed:
 
     @property
     def listened(self) -> bool:
-        """Whether somebody listens."""
+        """Tell whether somebody listens."""
         return bool(self._listeners)
 
     def _send(self, items: Sequence[Mapping[str, Any]], missed: int = 0) -> None:

@@ -28,8 +28,8 @@ def body(request: Attributes, reply: Attributes) -> Attributes:
 
 def keywords(request: Attributes, reply: Attributes) -> Attributes:
     """As a decorator keeps the arguments of a function."""
-    return {KIND: "LLM", "input.value": json.dumps({"args": [], "kwargs": request}),
-            "output.value": json.dumps(reply)}  # fmt: skip
+    given = {"args": [], "kwargs": request}
+    return {KIND: "LLM", "input.value": json.dumps(given), "output.value": json.dumps(reply)}
 
 
 def observation(request: Attributes, reply: Attributes) -> Attributes:
