@@ -67,6 +67,9 @@ def take_snapshot(agent: AgentView, *, detail: bool = False) -> Snapshot:
     health = agent.health()
     with agent.lock():
         windows = agent.windows
+        # Before the counters: a trace that is received meanwhile, for which no sender waits for
+        # the lock, is both open and counted then, and never neither.
+        gauges = list(agent.gauges())
         snapshot = Snapshot(
             now=windows.now,
             health=health,
@@ -78,7 +81,7 @@ def take_snapshot(agent: AgentView, *, detail: bool = False) -> Snapshot:
             segments=tuple(agent.segments),
             waiting=dict(agent.waiting),
             instruments=[tuple(labels.items()) for labels in agent.instruments()],
-            gauges=list(agent.gauges()),
+            gauges=gauges,
         )
     read_each(
         agent,

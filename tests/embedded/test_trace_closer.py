@@ -19,6 +19,7 @@ from ragmeter.ingest.span_batches import SpanBatch
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 from ragmeter.store.pending import OpenSpanTable
+from ragmeter_exporters.snapshot import take_snapshot
 
 from tests.traces import START, make_trace
 
@@ -102,6 +103,27 @@ def bench(
     bench = Bench(tmp_path, queue=3, trace_bytes=4096)
     yield bench
     bench.agent._store.close()
+
+
+@pytest.mark.parametrize(("read", "method"), [("assembly", "gauges"), ("counters", "items")])
+def test_a_trace_that_closes_during_a_scrape_is_open_or_received(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, read: str, method: str
+) -> None:
+    bench.send(1, "root")
+    original = getattr(getattr(bench.agent, read), method)
+
+    def read_and_close() -> list[Any]:
+        found = list(original())
+        bench.close()
+        return found
+
+    monkeypatch.setattr(getattr(bench.agent, read), method, read_and_close)
+    snapshot = take_snapshot(bench.agent)
+    opened = next(n for name, _, n in snapshot.gauges if name == "ragmeter_otlp_open_traces")
+    received = dict(snapshot.counters).get(
+        ("ragmeter_traces_received_total", (("source", "otlp"),)), 0
+    )
+    assert opened + received >= 1
 
 
 def test_a_complete_trace_goes_to_the_queue_and_its_spans_go(bench: Bench) -> None:
