@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ragmeter.aggregate.aggregator import Aggregator
@@ -144,6 +145,7 @@ def test_state_survives_dump_and_load() -> None:
     assert again.windows.now == one.windows.now
 
 
+@pytest.mark.slow
 def test_two_weeks_of_charts_survive_a_restart() -> None:
     hourly = load_settings(environ={}, overrides={"alerts": {"evaluation_seconds": 3600}})
 
@@ -223,6 +225,7 @@ def told_one_by_one() -> list[tuple[str, str, float]]:
     return notified([1] * 900, look=True, restart=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 200), max_size=12), st.booleans(), st.booleans())
 def test_alerts_do_not_depend_on_batches_looks_or_restarts(

@@ -39,6 +39,7 @@ def chosen(backend: Backend, prefix: str) -> dict[str, float]:
     return {name: value for name, value in backend.metrics().items() if name.startswith(prefix)}
 
 
+@pytest.mark.slow
 def test_a_notification_waits_until_it_was_delivered_also_across_restarts(build: Build) -> None:
     backend = build()
     backend.feed([trace_line(n, status="error" if n < 200 else "ok") for n in range(3000)])
@@ -122,6 +123,7 @@ def story(part: int) -> tuple[list[bytes], list[Feedback]]:
     return traces, labels
 
 
+@pytest.mark.slow
 def test_both_homes_count_alert_and_remember_the_same(tmp_path: Path) -> None:
     found: list[list[Any]] = []
     for kind in (Embedded, Partition):

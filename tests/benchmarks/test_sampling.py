@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.sampling import SHAPES, budget_hours, judgements
 
 
+@pytest.mark.slow
 def test_a_budget_bends_the_first_come_and_not_ours() -> None:
     (shape,) = (shape for shape in SHAPES if shape.name == "three bursts x10, quality -.3")
     found = budget_hours(shape, 8, 1)

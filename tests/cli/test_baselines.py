@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 from pytest_httpserver import HTTPServer
 
 from tests.crash import RAGMETER, serving, settings_file
@@ -43,6 +44,7 @@ def ragmeter(*arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"

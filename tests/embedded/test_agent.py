@@ -194,6 +194,7 @@ def alerts_of_rules(agent: EmbeddedAgent) -> list[Alert]:
     return [alert for alert in agent.alerts() if alert.rule != "RagDrift"]
 
 
+@pytest.mark.slow
 def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> None:
     notified: list[tuple[str, str]] = []
 

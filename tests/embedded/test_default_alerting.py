@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.app.parts import PARTS
@@ -42,6 +43,7 @@ def requests() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_default_settings_tell_an_outage_and_no_steady_rate_of_errors(tmp_path: Path) -> None:
     told: list[tuple[float, Incident]] = []
 

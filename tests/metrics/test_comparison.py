@@ -154,6 +154,7 @@ print(failures)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory as Linux does")
 def test_a_lexicon_that_was_short_of_memory_is_whole_again() -> None:
     steps = [str(more) for more in range(1, 25)]

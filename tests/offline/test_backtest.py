@@ -364,6 +364,7 @@ def command(folder: Path, *more: str | Path, **env: Any) -> Any:
     return ragmeter("backtest", folder / "s.jsonl", *options, cwd=folder, **env)
 
 
+@pytest.mark.slow
 def test_every_byte_is_the_same_whatever_surrounds_it(scored: Path) -> None:
     outputs = []
     for env in (

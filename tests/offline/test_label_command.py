@@ -129,6 +129,7 @@ def test_labels_compare_all_scorers_of_a_report(
     assert "not the scorer&#39;s own error" in page.read_text()
 
 
+@pytest.mark.slow
 def test_the_estimate_has_no_bias_and_its_interval_covers() -> None:
     rng = random.Random(7)
     cheap = [rng.random() for _ in range(400)]

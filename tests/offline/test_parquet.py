@@ -77,6 +77,7 @@ def test_a_table_that_pandas_has_filtered_is_read(tmp_path: Path) -> None:
     assert found[1].results[1].value is None
 
 
+@pytest.mark.slow
 def test_the_commands_read_the_same_from_either_form(tmp_path: Path) -> None:
     traces = tmp_path / "traces.jsonl"
     rows = [

@@ -121,6 +121,7 @@ def population(
         yield grade, TraceScores(summary, False, False, builtin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scales", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_estimates_are_unbiased_with_every_fifth_trace_scored(scales: bool) -> None:
     """The built-in estimate and the judge's over 12 hours of made-up traffic; with scales, while

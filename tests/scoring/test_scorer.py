@@ -86,6 +86,7 @@ def test_whatever_a_tier_returns_each_pair_gets_one_result() -> None:
     assert complete_results([], JUDGED, 1, "not_configured")[0].reason == "not_configured"
 
 
+@pytest.mark.slow
 def test_probability_reaches_the_estimate_under_error_biased_sampling() -> None:
     """Upstream keeps every error and 10 % of the rest; errors are less grounded.
 

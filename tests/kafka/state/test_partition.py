@@ -157,6 +157,7 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     assert ["bot", key[1]] not in left
 
 
+@pytest.mark.slow
 def test_notifications_wait_until_they_are_done() -> None:
     rows: dict[bytes, bytes] = {}
     state = state_of()

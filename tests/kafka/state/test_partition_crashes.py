@@ -89,6 +89,7 @@ def undisturbed(sizes: Sequence[int] = (1, 1, 3, 20)) -> dict[bytes, bytes]:
     return commit(state, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_crashes_leave_no_trace(seed: int) -> None:
     found = crashing(random.Random(seed), wire(), reloaded, sizes=(1, 2, 5))
@@ -99,6 +100,7 @@ def test_crashes_leave_no_trace(seed: int) -> None:
     assert sorted(key for key in ours if ours[key] != theirs[key]) == []
 
 
+@pytest.mark.slow
 def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     """The same traces in the same order through SQLite and the worker thread: every bucket to the
     byte."""

@@ -193,6 +193,7 @@ def test_junit_survives_hostile_ids(tmp_path: Path) -> None:
     assert suite.find("testcase/failure") is not None
 
 
+@pytest.mark.slow
 def test_the_command_exits_by_the_gate(tmp_path: Path) -> None:
     traces = tmp_path / "traces.jsonl"
     rows = [

@@ -117,6 +117,7 @@ def test_answers_that_the_model_did_not_end_by_itself_are_told(metric: str) -> N
     assert told[0].value == pytest.approx(0.3, abs=0.15)
 
 
+@pytest.mark.slow
 def test_it_is_not_over_while_a_part_of_it_goes_on() -> None:
     """Of a total outage of retrieval or a prompt that refuses, an eighth stays."""
 
@@ -136,6 +137,7 @@ def test_without_requests_nothing_is_known_to_be_over() -> None:
     assert (alert.state, alert.no_data) == ("firing", True)
 
 
+@pytest.mark.slow
 def test_a_level_that_moves_on_is_told_again() -> None:
     """Some are refused for hours, then ten times as many."""
     one = aggregator()
@@ -202,6 +204,7 @@ def test_a_fault_of_the_first_hours_is_no_usual(fault: str) -> None:
     assert again[-1].severity == "critical"
 
 
+@pytest.mark.slow
 def test_a_restart_changes_nothing() -> None:
     traces = list(requests(7, 10, lambda hour: ("errors", 0.4 if 5 <= hour < 6 else 0.0), seed=3))
     whole, first_half = aggregator(), aggregator()

@@ -39,6 +39,7 @@ def told(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_level_that_moves_on_is_told_within_twice_the_time_of_a_fresh_one(seed: int) -> None:
     (fresh,) = told(aggregator(), MORE + 0.5, "errors", {MORE: 0.2}, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
@@ -42,6 +43,7 @@ def test_a_level_that_may_meet_its_goal_is_no_news() -> None:
     assert feed(aggregator(0.86), steady(5)) == []
 
 
+@pytest.mark.slow
 def test_a_restart_goes_on_where_it_was() -> None:
     traces = steady(4)
     whole, first = aggregator(0.93), aggregator(0.93)

@@ -140,6 +140,7 @@ def test_a_provider_that_slows_down_with_the_load_is_not_loaded_further() -> Non
         assert provider.answered > 0.9 * best
 
 
+@pytest.mark.slow
 def test_a_provider_that_is_slow_for_a_while_keeps_the_start_and_gets_more_again() -> None:
     provider = Provider(lambda in_flight, now: BASE * (3 if 40 <= now < 100 else 1))
     assert run(provider, 190) == []
@@ -164,6 +165,7 @@ def test_a_limit_of_requests_a_minute_is_used_nearly_in_full() -> None:
     assert provider.answered > 0.8 * 200 * 12
 
 
+@pytest.mark.slow
 def test_after_timeouts_the_limit_falls_at_once_and_grows_again() -> None:
     provider = Provider(lambda in_flight, now: 1000.0 if 30 <= now < 35 else BASE)
     run(provider, 200)
