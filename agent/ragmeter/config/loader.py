@@ -198,9 +198,11 @@ def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict
     keys = [key for key, _, _ in iter_settings(model)]
     names = [_environment_name(key) for key in keys]
     values: dict[str, Any] = {}
-    for name, text in environ.items():
-        text = _plain_text(text)
-        if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name) or not text:
+    for name, written in environ.items():
+        if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name):
+            continue
+        text = _plain_text(written)
+        if not text:
             continue  # compose files and charts write unset variables as empty ones
         if name not in names:
             raise ConfigError(_unknown(name, names))
