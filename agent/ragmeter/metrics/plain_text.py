@@ -31,6 +31,7 @@ _TAG = kernel.Pattern(
     r"|</?[a-z][a-z1-6]{0,9}(?:\s[^<>]{0,300})?/?>",
     kernel.IGNORE_CASE | kernel.DOT_ALL,
 )
+_ZONE = re.compile(r"(?:Z|([+-])(\d\d):?(\d\d))\Z")
 _ASCII = bytes(range(128))
 _MAX_SIGNS = 20_000  # that are remembered
 # Alphabets, punctuation and kana, of which no plain character joins with the one before it.
@@ -156,10 +157,17 @@ def _unescape(escape: str) -> str:
 
 
 def _time(written: str, *, behind_date: bool) -> str:
-    """Return "T15:30:00Z" as 15:30, on the clock where it was written."""
+    """Return "T15:30:00+02:00" as 15:30 UTC+2, on the clock where it was written."""
     digits = re.split(r"[Z+.-]", written[1:])[0].replace(":", "")
     parts = [digits[at : at + 2] for at in range(0, len(digits), 2)]
-    return " " * behind_date + ":".join(parts[:2] if parts[2:] == ["00"] else parts)
+    time = ":".join(parts[:2] if parts[2:] == ["00"] else parts)
+    zone = _ZONE.search(written)
+    if zone and ":" in time:
+        sign, hours, minutes = zone[1], int(zone[2] or 0), int(zone[3] or 0)
+        time += " UTC"
+        if hours or minutes:
+            time += f"{sign}{hours}" + f":{minutes:02}" * (minutes > 0)
+    return " " * behind_date + time
 
 
 def _raise(text: str, start: int, end: int) -> str:

@@ -40,6 +40,11 @@ namespace ragmeter {
     "|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok|dkk|pln|brl|mxn|sgd|hkd|nzd|zar)\\b" \
     "|[$€£¥₹₩₽₺₫₱₪฿]|" WIDE_CURRENCY
 #define PERCENT "%|percent(?:age points?)?\\b|per cent\\b|pct\\b|pc\\b"
+// Of a time: how far it is from UTC. "10:00-12:00" is two times, "10:00:00-05:00" one.
+#define ZONE \
+    "(?: ?(?P<zone>(?:utc|gmt)(?: ?[+−-] ?\\d{1,2}(?::?[0-5]\\d)?)?|z|cest|cet|mesz|mez|eest|eet|msk|jst|kst|hkt|sgt" \
+    "|aest|aedt|edt|est|cdt|mdt|mst|pdt|pst)\\b" \
+    "|(?P<shift> ?\\+[01]\\d:?[0-5]\\d|(?<=\\d:[0-5]\\d:[0-5]\\d)-[01]\\d:?[0-5]\\d)(?![\\d:]))?"
 #define NUMBER_WORD \
     "seventeen|thirteen|fourteen|eighteen|nineteen|fifteen|sixteen|seventy|eleven|twelve|twenty" \
     "|thirty|eighty|ninety|three|seven|eight|forty|fifty|sixty|four|five|nine|one|two|six|ten" \
@@ -68,10 +73,10 @@ const char QUANTITY[] =
     "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= of ))[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
     "(?:,?[ -](?P<dy>" ANY_YEAR ")\\b)?)"
     "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" YEAR ")\\b)"
-    "|(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
+    "|(?:(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
     "|(?P<clock>(?P<ch>[01]?\\d"
-    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?)"
+    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?))" ZONE
     "|(?P<wide>(?P<wa>" WIDE_HALF ") ?(?P<wh>" WIDE_HOUR ")(?::(?P<wm>[0-5]\\d)(?!\\d)| ?[点點时時시](?![間间간])"
     "(?: ?(?P<wn>" WIDE_MINUTE ") ?[分분]|(?P<wd>[0-5]\\d)(?!\\d)| ?(?P<wk>[半반]))?))"
     "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
@@ -100,7 +105,7 @@ enum Group {
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
-    G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_COUNT
+    G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT, G_COUNT
 };
 const char* const GROUPS[] = {
     "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "wide", "digital", "uhr", "noon", "half",
@@ -109,7 +114,7 @@ const char* const GROUPS[] = {
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
-    "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk",
+    "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -162,6 +167,8 @@ struct Quantity {
     std::vector<Key> keys;  // its values from the most to the least exact
     Py_ssize_t figure = -1, figure_end = -1;  // of its number without unit
     Letters single;  // how it is written as one word
+    bool zoned = false;  // of a time whose zone is known: its minutes from UTC, and the time there
+    long offset = 0, utc = 0;
 
     // What it is a value of: a unit, or a date, time and so on.
     const Letters& kind() const {
@@ -171,6 +178,10 @@ struct Quantity {
         return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
     }
     bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
+    // A time without its zone.
+    Letters clock() const {
+        return zoned && keys[0].is("t") ? Key{keys[0].parts[0], keys[0].parts[1]}.whole() : keys[0].whole();
+    }
     bool is_money() const { return keys[0].is("n") && keys[0].parts.size() > 2 && kind() != U"%"; }
 };
 
@@ -395,7 +406,10 @@ class Notation {
             Quantity item;
             item.start = match.start();
             item.end = match.end();
-            if (read(text, match, item)) out.push_back(std::move(item));
+            if (read(text, match, item)) {
+                if (!out.empty()) read_day_in_utc(out.back(), item);
+                out.push_back(std::move(item));
+            }
             if (++count >= MOST) return;
         }
     }
@@ -429,7 +443,7 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             bool stands = stands_in(raw, query);
             for (const Text& passage : passages) stands = stands || stands_in(raw, passage);
-            if (stands) continue;
+            if (stands && !item.zoned) continue;  // "10:00 UTC" stands in "10:00 UTC+2"
             if (known.empty()) {
                 for (const Text& passage : passages) known.push_back(read_all(passage));
                 known.push_back(read_all(query));
@@ -458,7 +472,12 @@ class Notation {
         std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
     };
 
-    struct Place { Letters kind, key, most; Py_ssize_t start, end; bool money; };
+    struct Place {
+        Letters kind, key, most, clock;
+        Py_ssize_t start, end;
+        bool money, zoned;
+        long utc;
+    };
 
     // What a text has, by value, as it is written there.
     struct Quantities {
@@ -529,7 +548,8 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
             Letters last = item.keys.back().whole();
-            out.places.push_back({item.kind(), last, item.keys[0].whole(), item.start, item.end, item.is_money()});
+            out.places.push_back({item.kind(), last, item.keys[0].whole(), item.clock(), item.start, item.end,
+                                  item.is_money(), item.zoned, item.utc});
             if (item.figure >= 0) out.figures.emplace(last, text.part(item.figure, item.figure_end));
         }
         return out;
@@ -561,6 +581,11 @@ class Notation {
 
     // Whether a text has a value, and not just with another year, half of the day or unit.
     static bool is_known(const Quantity& item, const std::vector<Quantities>& known) {
+        if (item.is_time()) {
+            for (const Quantities& one : known)
+                for (const Place& place : one.places) if (is_same_time(item, place)) return true;
+            return false;
+        }
         for (size_t at = 0; at + 1 < item.keys.size(); at++)
             for (const Quantities& one : known) if (one.whole.count(item.keys[at].whole())) return true;
         Letters last = item.keys.back().whole();
@@ -568,6 +593,15 @@ class Notation {
             for (const Place& place : one.places)
                 if (place.key == last && (item.keys.size() == 1 || place.most == place.key)) return true;
         return false;
+    }
+
+    // Times of known zones are compared in UTC, others on the clock where they were written.
+    static bool is_same_time(const Quantity& item, const Place& place) {
+        if (item.kind() != place.kind) return false;
+        if (item.zoned && place.zoned) return item.utc == place.utc;
+        Letters most = item.clock();
+        Letters last = item.keys.back().whole();
+        return most == place.clock || (last == place.key && (most == last || place.clock == place.key));
     }
 
     // Whether passages have the same amount in another currency.
@@ -618,6 +652,16 @@ class Notation {
     static void write_as_known(
         const Quantity& item, const Letters& raw, const Text& text,
         const std::vector<Quantities>& known, std::vector<Change>& changes) {
+        if (item.is_time()) {
+            for (const Quantities& one : known)
+                for (const Place& place : one.places) {
+                    if (!is_same_time(item, place)) continue;
+                    Letters as = one.text->part(place.start, place.end);
+                    if (lower(as) != lower(raw)) changes.push_back({item.start, item.end, as});
+                    return;
+                }
+            return;
+        }
         for (const Key& key : item.keys) {
             Letters whole = key.whole();
             for (const Quantities& one : known) {
@@ -826,7 +870,65 @@ class Notation {
             if (kind <= G_DMY && read_kind(text, match, kind, dated) && falls_on(dated, of(G_WEEKDAY)))
                 item.start = match.start();
         }
-        return read_kind(text, match, kind, item);
+        if (!read_kind(text, match, kind, item)) return false;
+        Letters zone = of(G_ZONE);
+        if (std::any_of(zone.begin(), zone.end(), [](char32_t sign) { return sign >= 'a' && sign <= 'z'; })) {
+            zone.clear();  // a word: "à 10:30 est"
+            item.end = match.start(groups_[G_ZONE]);
+            while (Py_UNICODE_ISSPACE(text.at(item.end - 1))) item.end--;
+        }
+        return read_zone(zone, of(G_SHIFT), item);
+    }
+
+    // Before a time of a known zone the day in UTC, where it is another one.
+    static void read_day_in_utc(Quantity& before, const Quantity& time) {
+        static const int lengths[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+        if (!time.zoned || !before.keys[0].is("d") || before.keys[0].parts.size() != 4) return;
+        if (time.start - before.end > 4) return;
+        long minutes = number_of(time.keys[0].parts[1]) - time.offset;
+        if (minutes >= 0 && minutes < 1440) return;
+        const std::vector<Letters>& parts = before.keys[0].parts;
+        long year = number_of(parts[1]), month = number_of(parts[2]), day = number_of(parts[3]);
+        auto length = [&] {
+            bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+            return lengths[month - 1] + (month == 2 && leap);
+        };
+        if (minutes < 0) {
+            if (--day == 0) {
+                if (--month == 0) { month = 12; year--; }
+                day = length();
+            }
+        } else if (++day > length()) {
+            day = 1;
+            if (++month == 13) { month = 1; year++; }
+        }
+        before.keys.insert(before.keys.begin() + 1, Key{U"d", digits(year), digits(month), digits(day)});
+    }
+
+    // Take the zone of a time from "UTC+2", "CEST" or "+02:00".
+    static bool read_zone(const Letters& zone, const Letters& shift, Quantity& item) {
+        static const std::unordered_map<Letters, long> offsets = {
+            {U"utc", 0}, {U"gmt", 0}, {U"z", 0}, {U"cet", 60}, {U"mez", 60}, {U"cest", 120}, {U"mesz", 120},
+            {U"eet", 120}, {U"eest", 180}, {U"msk", 180}, {U"hkt", 480}, {U"sgt", 480}, {U"jst", 540}, {U"kst", 540},
+            {U"aest", 600}, {U"aedt", 660}, {U"edt", -240}, {U"est", -300}, {U"cdt", -300}, {U"mdt", -360},
+            {U"mst", -420}, {U"pdt", -420}, {U"pst", -480}};
+        if (zone.empty() && shift.empty()) return true;
+        Letters name = lower(zone);
+        size_t sign = name.empty() ? 0 : name.find_first_of(U"+−-");
+        Letters hours = name.empty() ? shift : sign == Letters::npos ? Letters() : name.substr(sign);
+        if (hours.empty()) {
+            item.offset = offsets.at(name);
+        } else {
+            long value = number_of(hours);
+            bool whole = value < 100 && hours.find(U':') == Letters::npos;
+            item.offset = whole ? value * 60 : value / 100 * 60 + value % 100;
+            if (hours.find(U'+') == Letters::npos) item.offset = -item.offset;
+        }
+        item.zoned = true;
+        long minutes = number_of(item.keys[0].parts[1]);
+        item.utc = ((minutes - item.offset) % 1440 + 1440) % 1440;
+        item.keys[0] = Key{U"t", digits(minutes), U"from utc", digits(item.utc)};
+        return true;
     }
 
     // Whether a date of a known year is a weekday, by Sakamoto's method.
@@ -871,6 +973,7 @@ class Notation {
             case G_CLOCK: {
                 Letters hour = of(G_CH);
                 bool known = number_of(hour) > 12 || hour[0] == '0';
+                known |= match.has(groups_[G_ZONE]) || match.has(groups_[G_SHIFT]);
                 return time(item, number_of(hour) * 60 + number(G_CI), known);
             }
             case G_WIDE: {
