@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.ingest.conventions.given_documents import PART_KINDS
-from ragmeter.ingest.conventions.streams import join_stream, read_event_lines
+from ragmeter.ingest.conventions.streams import read_event_lines, read_stream
 from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
@@ -309,6 +309,9 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
     if depth > _MAX_DEPTH:
         return False
     if isinstance(value, list):
+        stream = read_stream(value)
+        if stream is not None:
+            return stream.text == ""
         messages = read_messages(value)
         return bool(messages) and reply_of(messages) == ""
     if not isinstance(value, dict):
@@ -406,8 +409,12 @@ class _Search:
         if isinstance(value, list):
             if is_embedding(value):
                 return
-            if self.role == "assistant" and (joined := join_stream(value)) is not None:
-                yield joined
+            stream = read_stream(value) if self.role == "assistant" else None
+            if stream is not None:
+                if stream.text:
+                    yield stream.text
+                for whole in stream.wholes:
+                    yield from self.texts(whole, depth + 1)
                 return
             messages = read_messages(value)
             if messages:
@@ -430,7 +437,7 @@ class _Search:
             given = value.get(key)
             if given is not None and not isinstance(given, bool):
                 if isinstance(given, list) and key in _CHOICES:
-                    given = given if join_stream(given) is not None else _first_choice(given)
+                    given = given if read_stream(given) is not None else _first_choice(given)
                 elif key in ("replies", "answers") and _several_texts(given):
                     given = given if is_repr(given[0]) else given[:1]
                 yield from self.texts(given, depth + 1)
