@@ -169,6 +169,11 @@ def _read_event(role: str, body: Mapping[str, Any]) -> list[ChatMessage]:
     if isinstance(inner, str) and inner:
         return [ChatMessage(role, inner)]
     source = inner if isinstance(inner, dict) else body
+    content = parse_nested_json(source.get("content"))
+    if isinstance(content, dict) and "parts" in content:  # of Google's own kit
+        source = content
+    elif isinstance(content, dict):
+        source = {**source, "content": content}
     messages = read_messages([{**source, "role": source.get("role") or role}])
     for message in messages:
         message.tools = message.tools or bool(parse_nested_json(body.get("tool_calls")))
@@ -234,7 +239,7 @@ def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
         return prompts, replies
     old_prompts: list[ChatMessage] = []
     old_replies: list[ChatMessage] = []
-    for event in span.events:
+    for event in sorted(span.events, key=_choice_index):
         if not event.name.startswith("gen_ai."):
             continue
         body = _body(event)
@@ -249,11 +254,20 @@ def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
             old_prompts += _read_joined(body.get("gen_ai.prompt"), "user")
         elif event.name == "gen_ai.content.completion":
             old_replies += _read_joined(body.get("gen_ai.completion"), "assistant")
+    if not old_replies and old_prompts and _role(span) is SpanRole.CHAIN:
+        last = old_prompts[-1]  # of an agent's run, whose reply is no choice
+        old_replies = [last] if last.role == "assistant" and last.text else []
     prompts = prompts or old_prompts or _read_joined(attributes.get("gen_ai.prompt"), "user")
     replies = (
         replies or old_replies or _read_joined(attributes.get("gen_ai.completion"), "assistant")
     )
     return prompts, replies
+
+
+def _choice_index(event: SpanEvent) -> float:
+    """Return the index of a choice, so that the first is read first, 0 for any other event."""
+    index = _body(event).get("index") if event.name == "gen_ai.choice" else 0
+    return parse_number(index) or 0
 
 
 def _read_joined(value: Any, role: str) -> list[ChatMessage]:

@@ -17,6 +17,29 @@ _MAX_COMPARED = 20  # passages, and questions of a prompt
 _NUMBERED = re.compile(r"^\[[1-9]\]:? ", re.MULTILINE)
 
 
+# The templates with which servers of open models, and older ones, join a conversation to one text.
+_TURNS = re.compile(
+    r"(?:\[INST\](?P<llama>.*?)(?:\[/INST\]|\Z)"
+    r"|(?:<\|im_start\|>user|<\|start_header_id\|>user<\|end_header_id\|>|<start_of_turn>user"
+    r"|<\|user\|>|<｜User｜>|<\|USER_TOKEN\|>|<\|start\|>user<\|message\|>)(?P<marked>.*?)"
+    r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<\|end\|>|<\|assistant\|>|<｜Assistant｜>"
+    r"|<\|END_OF_TURN_TOKEN\|>|\Z)"
+    r"|(?:\A|\n)\s*Human:(?P<human>.*?)\n\s*Assistant:"
+    r"|(?:\A|\n)### Instruction:(?P<alpaca>.*?)\n### Response:)",
+    re.DOTALL,
+)
+_TURN_SIGNS = ("[INST]", "<|", "<start_of_turn>", "<｜User｜>", "Human:", "### Instruction:")
+_SYSTEM = re.compile(r"<<SYS>>.*?<</SYS>>", re.DOTALL)
+
+
+def _last_turn(text: str) -> str:
+    """Return the last message of the user in a prompt of a model's template, else the text."""
+    if not any(sign in text for sign in _TURN_SIGNS):
+        return text
+    turns = [turn[turn.lastgroup or 0] for turn in _TURNS.finditer(text)]
+    return _SYSTEM.sub("", turns[-1]).strip() or text if turns else text
+
+
 @cache
 def _labels() -> re.Pattern[str]:
     """Return the pattern of the labels and tags that stand before the parts of a prompt."""
@@ -42,8 +65,10 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
             knowledge base.
 
     Returns:
-        The text itself if it is no such prompt, None if the prompt does not tell its question.
+        The text itself, or its last message of the user where a model's template marks it, if it
+        is no such prompt, None if the prompt does not tell its question.
     """
+    text = _last_turn(text)
     held, given = _count_held(text, passages)
     holds_passages = held >= (1 if is_prompt else min(2, given)) and held > 0
     if not holds_passages and ":" not in text and "\n" not in text and ">" not in text:

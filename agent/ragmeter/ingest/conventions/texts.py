@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ragmeter.ingest.conventions.given_documents import PART_KINDS
@@ -33,6 +34,7 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.reasons import Reason
 
+_AUTOGEN = ("Message", "Event")  # ends of the types of AutoGen's messages
 _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
 _MAX_SEARCH_DEPTH = 12  # of a search; real ones need 5
@@ -41,15 +43,28 @@ _GOES_ON = frozenset(".,;:!?)]}%")  # signs with which no text begins
 _CHOICES = ("choices", "candidates", "generations")  # several replies to one question
 # Keys that hold an answer and nothing else: null there is an empty one. A function that returns
 # nothing has null at `output`, too.
+_STATUS = re.compile(r"success(?:ful(?:ly)?)?|ok(?:ay)?|done|completed?|finished", re.IGNORECASE)
 _ANSWERS = ("answer", "final_answer", "generated_text", "completion", "generation", "reply")
 _CONTENT = ("parts", "content", "_content", "blocks", "contents", "text")  # of a message
 # Parts of a message that nobody reads as the answer, in the words of all conventions.
-_TOOL_PARTS = frozenset(("tool_call", "tool_use", "function_call", "tool-call", "server_tool_use"))
-_SILENT_PARTS = frozenset(
-    ("reasoning", "reasoning_content", "reasoning_text", "reasoningcontent", "redacted_reasoning",
-     "thinking", "redacted_thinking", "thought", "thoughts", "summary_text", "tool_call_response",
-     "tool_result", "tool-result", "web_search_tool_result", "file_search_call")
-)  # fmt: skip
+_TOOL_PARTS = frozenset(("tool_call", "tool_use", "function_call", "tool-call"))
+_THOUGHTS = re.compile(r"reason|think|thought|summary_text|compaction", re.IGNORECASE)
+# Calls that the provider runs itself, so that the reply goes on without the application.
+_RESULTS = re.compile(r"tool[_-](?:call_)?(?:result|response)|file_search_call", re.IGNORECASE)
+_HOSTED_CALLS = frozenset(
+    ("file_search_call", "web_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools")
+)
+_SILENT_PARTS = re.compile(
+    r"system-prompt|retry-prompt"
+    r"|(?:^|[_-])(?:tool|search|mcp|call|execution)(?:[_-]|$)",
+    re.IGNORECASE,
+)
+# Parts that are no text, though they may hold a string: its data, an address, a name.
+_MEDIA_PARTS = re.compile(
+    r"(?:^|[_-])(?:image|audio|video|file|blob|uri|binary|media|container|usage)(?:[_-]|$)"
+    r"|(?:image|audio|video|document|binary)url|upload",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -90,6 +105,10 @@ def read_message(value: Any, depth: int = 0) -> ChatMessage | None:
                 if name not in inner and name in value:
                     inner[name] = value[name]
             return read_message(inner, depth + 1)
+    if "source" in value and str(value.get("type")).endswith(_AUTOGEN):
+        return _autogen_message(value)
+    if isinstance(value.get("parts"), list) and value.get("kind") in ("request", "response"):
+        return _pydantic_message(value)
     role = _role(value.get("role") or value.get("_role") or value.get("author") or "")
     if not role:
         role = _role(value.get("type") or "")
@@ -111,6 +130,25 @@ def read_message(value: Any, depth: int = 0) -> ChatMessage | None:
     return ChatMessage(role, text, tools, empty)
 
 
+def _autogen_message(value: Mapping[str, Any]) -> ChatMessage:
+    """Read a message or an event of AutoGen, which is named by its sender."""
+    kind = str(value.get("type"))
+    if kind.endswith("Event") or kind in ("StopMessage", "HandoffMessage"):
+        return ChatMessage("tool", None, kind == "ToolCallRequestEvent")
+    text, _ = _parts(value.get("content"))
+    sender = str(value.get("source")).lower()
+    return ChatMessage("user" if sender.startswith(("user", "human")) else "assistant", text)
+
+
+def _pydantic_message(value: Mapping[str, Any]) -> ChatMessage:
+    """Read a message of Pydantic AI's own history."""
+    parts = [part for part in value["parts"] if isinstance(part, dict)]
+    if value["kind"] == "response":
+        return ChatMessage("assistant", *_parts(parts), empty=_is_silent(parts))
+    asked = [part for part in parts if part.get("part_kind") == "user-prompt"]
+    return ChatMessage("user" if asked else "tool", _parts(asked)[0])
+
+
 def _is_silent(content: Any) -> bool:
     """Return whether content is there and holds nothing that anybody reads: no image, no file."""
     if content is None or isinstance(content, str):
@@ -124,13 +162,20 @@ def _is_silent(content: Any) -> bool:
     )
 
 
+def _part_kind(part: Mapping[str, Any]) -> str:
+    """Return the kind of a part of a message, in lower case."""
+    kinds = (part.get(key) for key in ("type", "block_type", "part_kind"))
+    return next((kind.lower() for kind in kinds if isinstance(kind, str)), "")
+
+
 def _is_thought(part: Mapping[str, Any]) -> bool:
-    kind = str(part.get("type") or part.get("block_type") or "").lower()
-    return kind in _SILENT_PARTS or part.get("thought") is True or "reasoningContent" in part
+    kind = _part_kind(part)
+    thought = part.get("thought") is True or "reasoningContent" in part
+    return thought or _THOUGHTS.search(kind) is not None or _RESULTS.search(kind) is not None
 
 
 def _is_blank_text(part: Mapping[str, Any]) -> bool:
-    kind = str(part.get("type") or part.get("block_type") or "text").lower()
+    kind = _part_kind(part) or "text"
     texts = [part[key] for key in ("text", "content") if key in part]
     return kind in ("text", "output_text") and all(text in (None, "") for text in texts)
 
@@ -154,9 +199,19 @@ def read_messages(value: Any) -> list[ChatMessage]:
             value = value[0]
     if not isinstance(value, list):
         return []
+    if _newest_first(value):
+        value = value[::-1]
     # what matters is last: the question and the reply
     messages = [read_message(parse_nested_json(item)) for item in value[-_MAX_MESSAGES:]]
     return [message for message in messages if message is not None]
+
+
+def _newest_first(value: Sequence[Any]) -> bool:
+    """Return whether messages come with the last first, as the API of assistants lists them."""
+    times = [one.get("created_at") if isinstance(one, dict) else None for one in value]
+    known = [time for time in times if isinstance(time, int | float)]
+    falls = all(one >= two for one, two in pairwise(known))
+    return len(known) == len(times) > 1 and falls and known[0] > known[-1]
 
 
 def read_flattened_messages(
@@ -237,6 +292,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
     if not isinstance(content, list) or depth > _MAX_DEPTH:
         return None, False
     texts: list[str] = []
+    parted: list[str] = []  # texts before the last part that nobody reads
     tools = cited = False
     for part in content[:_MAX_MESSAGES]:
         if isinstance(part, str):
@@ -244,13 +300,16 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
             continue
         if not isinstance(part, dict):
             continue
-        kind = str(part.get("type") or part.get("block_type") or "").lower()
+        kind = _part_kind(part)
         if kind in _TOOL_PARTS or _any(
             part, ("toolUse", "tool_call", "function_call", "functionCall")
         ):
-            tools = tools or kind != "server_tool_use"  # the provider runs that one itself
+            tools = True
             continue
-        if _is_thought(part) or kind in PART_KINDS:
+        silent = _is_thought(part) or kind in PART_KINDS
+        if silent or _SILENT_PARTS.search(kind) or _MEDIA_PARTS.search(kind):
+            parted += [_joined(texts, cited)] if texts else []
+            texts = []
             continue
         if isinstance(part.get("citationsContent"), dict):  # of Bedrock's Converse
             part = part["citationsContent"]
@@ -269,7 +328,14 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
                 if nested:
                     texts.append(nested)
                 break
-    return scalar_text(_joined(texts, cited)), tools
+    parted += [_joined(texts, cited)] if texts else []
+    return scalar_text("\n".join(parted)), tools
+
+
+def _are_parts(value: Sequence[Any]) -> bool:
+    """Return whether a list holds the parts of one message."""
+    kinds = [_part_kind(part) if isinstance(part, dict) else "" for part in value]
+    return all(kinds) and not {"text", "output_text", "refusal"}.isdisjoint(kinds)
 
 
 def _joined(texts: Sequence[str], cited: bool) -> str:
@@ -325,7 +391,8 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
         return message.empty
     if isinstance(value.get("output"), list) and "object" in value:  # of the API "responses"
         kinds = {str(one.get("type")) for one in value["output"] if isinstance(one, dict)}
-        return kinds <= _SILENT_PARTS or _is_empty_reply(value["output"], depth + 1)
+        silent = all(kind in _HOSTED_CALLS or _THOUGHTS.search(kind) for kind in kinds)
+        return silent or _is_empty_reply(value["output"], depth + 1)
     for key in key_list("answer"):
         if key in value and value[key] not in ([], {}):
             given = value[key]
@@ -422,6 +489,11 @@ class _Search:
                 if text is not None:
                     yield text
                 return
+            if _are_parts(value):  # of one message
+                text, _ = _parts(value)
+                if text is not None:
+                    yield text
+                return
             if (depth == 0 and _several_texts(value)) or _holds_documents(value):
                 return
             for item in value[:8]:
@@ -433,8 +505,11 @@ class _Search:
         if message is not None and message.text and message.role == self.role:
             yield message.text
             return
+        nested = any(isinstance(one, dict | list) for one in value.values())
         for key in self.keys:
             given = value.get(key)
+            if nested and isinstance(given, str) and _STATUS.fullmatch(given):
+                continue
             if given is not None and not isinstance(given, bool):
                 if isinstance(given, list) and key in _CHOICES:
                     given = given if read_stream(given) is not None else _first_choice(given)
@@ -442,7 +517,8 @@ class _Search:
                     given = given if is_repr(given[0]) else given[:1]
                 yield from self.texts(given, depth + 1)
         skipped = key_set("skipped")
-        rest = [k for k in value if k not in self.keys and str(k).lower() not in skipped]
+        echoed = key_set("echoed") if self.role == "assistant" else frozenset()
+        rest = [k for k in value if k not in self.keys and str(k).lower() not in skipped | echoed]
         for key in rest[:64]:
             if isinstance(value[key], (dict, list)) and not _several_texts(value[key]):
                 yield from self.texts(value[key], depth + 1)

@@ -25,10 +25,21 @@ from ragmeter.ingest.spans import Span
 
 _MAX_MESSAGES = 500  # of one call, the last ones
 _MAX_RESULTS = 50  # of one call
+_MAX_DEPTH = 4  # of the objects around what a reply holds
 _MESSAGE_KEYS = ("gen_ai.input.messages", "input.value", "traceloop.entity.input",
                  "langfuse.observation.input", "mlflow.spanInputs", "ai.prompt.messages",
                  "gen_ai.prompt", "ai.prompt")  # fmt: skip
-_RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "function_call_output")
+# Lists beside or within an answer that hold what the server searched for it: of Perplexity, Groq,
+# Dify, Flowise and Google's search.
+_SEARCHED = ("search_results", "searchResults", "retriever_resources", "sourceDocuments",
+             "source_documents", "source_nodes", "sources", "references", "reference")  # fmt: skip
+# What such a list, or one of its items, may hold in turn.
+_LISTED = ("results", "chunks", "references", "documents", "document")
+_REPLY_LISTS = ("messages", "output", "new_items", "new_messages")
+_AROUND = ("outputs", "output", "response", "result", "value", "kwargs")
+_HOSTED_TOOLS = ("function_call_output", "mcp_call")
+_RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "function_call_output",
+                 "mcp_tool_result")  # fmt: skip
 _RESULT_KEYS = ("response", "result", "output", "content", "results")
 
 
@@ -149,7 +160,7 @@ def _results(
     message: Mapping[str, Any], role: str, names: Mapping[str, str]
 ) -> Iterator[ToolResult]:
     kind = str(message.get("type") or "")
-    if kind == "function_call_output":  # of the API "responses"
+    if kind in _HOSTED_TOOLS:  # of the API "responses"
         yield ToolResult(_name(message, names), message.get("output"))
         return
     parts: list[Any] = next(
@@ -186,6 +197,35 @@ def _name(result: Mapping[str, Any], names: Mapping[str, str]) -> str:
     return given or next((name for name in called if name), "")
 
 
+def read_reply_results(span: Span) -> list[ToolResult]:
+    """Return the results of tools that a reply tells: of the provider's own, or of an agent."""
+    for body in reply_bodies(span):
+        results = read_tool_results(_reply_messages(body, 0))
+        if results:
+            return results
+    return []
+
+
+def _reply_messages(body: Any, depth: int) -> list[Mapping[str, Any]]:
+    """Return the messages or items of a reply, or the one that it is."""
+    if isinstance(body, list):
+        while len(body) == 1 and isinstance(body[0], list):
+            body = body[0]
+        items = [parse_nested_json(one) for one in body[-_MAX_MESSAGES:]]
+        return [_plain(one) for one in items if isinstance(one, dict)]
+    if not isinstance(body, dict) or depth > _MAX_DEPTH:
+        return []
+    if isinstance(body.get("content"), list):
+        return [body]
+    for key in _REPLY_LISTS:
+        if isinstance(body.get(key), list):
+            return _reply_messages(body[key], depth + 1)
+    inside = (
+        _reply_messages(parse_nested_json(body[key]), depth + 1) for key in _AROUND if key in body
+    )
+    return next(filter(None, inside), [])
+
+
 def read_hosted_documents(span: Span) -> list[RetrievedDocument] | None:
     """Return the documents that the provider's own search gave with a reply, None without any."""
     found: list[RetrievedDocument] = []
@@ -199,6 +239,34 @@ def read_hosted_documents(span: Span) -> list[RetrievedDocument] | None:
         if searched:
             break
     return found if searched and (has_texts(found) or not found) else None
+
+
+def _listed(value: Any, depth: int = 0) -> list[Any]:
+    """Return the documents of a list of sources, without the objects around them."""
+    if isinstance(value, dict):
+        lists = (value[key] for key in _LISTED if isinstance(value.get(key), list))
+        return _listed(next(lists, None), depth)
+    if not isinstance(value, list) or not any(isinstance(one, dict) for one in value):
+        return []
+    found: list[Any] = []
+    for one in value:
+        held = [one[key] for key in _LISTED if key in one] if isinstance(one, dict) else []
+        inner = next((listed for listed in held if isinstance(listed, list)), None)
+        if inner is not None and depth < _MAX_DEPTH:
+            texts = all(isinstance(text, str) for text in inner)
+            found += inner if texts else _listed(inner, depth + 1)
+        else:
+            found.append(_inside(one))
+    return found
+
+
+def _inside(value: Any) -> Any:
+    """Return a document of Google's search without the object around it."""
+    for key in ("chunkInfo", "unstructuredDocumentInfo"):
+        inner = value.get(key) if isinstance(value, dict) else None
+        if isinstance(inner, dict):
+            return inner
+    return value
 
 
 def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
@@ -220,6 +288,10 @@ def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
             )
             held = [context for context in contexts if isinstance(context, dict)]
             return held or None
+    for key in _SEARCHED:
+        listed = _listed(node.get(key))
+        if listed and has_texts(read_documents(listed)):
+            return listed
     context = node.get("context")  # Azure OpenAI on your data
     cited = context.get("citations") if isinstance(context, dict) else None
     if isinstance(cited, list):

@@ -17,6 +17,7 @@ from ragmeter.ingest.conventions.span_content import RetrievedDocument, SpanRole
 from ragmeter.ingest.conventions.tool_results import (
     read_call_messages,
     read_hosted_documents,
+    read_reply_results,
     read_tool_results,
 )
 from ragmeter.ingest.requests.tree import SpanNode, ToolUse, classify_result
@@ -79,7 +80,7 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
     The innermost chain with documents counts, or a model call that searches by itself (grounding
     with a search tool); else the documents that the request of a call holds, and the results of
     tools that it was given; without such documents first the reply of a call that has the provider
-    search.
+    search. Where no call tells a result, the reply of an agent may hold those of its tools.
     """
     nodes = list(node.walk())
     holders = [
@@ -109,8 +110,11 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
                 break
     if hosted.documents is not None:
         return hosted
-    for call, sent in zip(calls, messages, strict=True):
-        for result in read_tool_results(sent):
+    told = [(call, read_tool_results(sent)) for call, sent in zip(calls, messages, strict=True)]
+    if not any(results for _, results in told):
+        told = [(one, read_reply_results(one.span)) for one in (*tops, *calls)]
+    for call, results in told:
+        for result in results:
             documents = read_tool_documents(result.value)
             use = classify_result(result.name, documents or (), settings)
             taken = documents is not None and use is not ToolUse.OTHER
