@@ -46,6 +46,16 @@ def test_array_keeps_the_good_ones() -> None:
     assert kinds == [DecodedTrace, DecodeFailure, DecodedTrace]
 
 
+def test_an_array_of_one_keeps_its_bytes_and_breaks_as_one_of_many_does() -> None:
+    (item,) = items(b" [ " + trace_line(7) + b"\n]\n")
+    assert isinstance(item, DecodedTrace)
+    assert item.body == trace_line(7)
+    for broken in (trace_line(timestamp="never"), trace_line(extra=[1] * 200_001), b'"x"'):
+        alone = only_bad(b"[" + broken + b"]")
+        _, among, _ = items(b"[" + b",".join((trace_line(1), broken, trace_line(2))) + b"]")
+        assert alone == among
+
+
 def test_json_lines_keep_the_good_ones() -> None:
     body = trace_line(1) + b"\n\n{broken\n" + trace_line(2) + b"\r\n"
     kinds = [type(item) for item in items(body)]

@@ -109,12 +109,33 @@ def decode_trace_body(
     Raises:
         BodyLimitExceeded: The body is over a limit; nothing was yielded before.
     """
+    if only := _decode_only_item(body, limit):
+        yield only
+        return
     items = split_body(body, most)
     if isinstance(items, DecodeFailure):
         yield items
         return
+    small = len(body) <= min(limit, MAX_TRACE_VALUES)
     for item in items:
-        yield decode_trace(item, limit) if isinstance(item, bytes) else _decode_item(item, limit)
+        if isinstance(item, bytes):
+            yield decode_trace(item, limit)
+        else:
+            yield _decode_item(item, limit, small=small)
+
+
+def _decode_only_item(body: bytes, limit: int) -> DecodedTrace | None:
+    """Return the trace of an array of one, which senders post one by one; None for all else.
+
+    Its bytes are kept as they came, as those of a line are.
+    """
+    if len(body) > limit:
+        return None
+    body = body.strip()
+    if not (body.startswith(b"[") and body.endswith(b"]")):
+        return None
+    item = decode_trace(body[1:-1].strip(), limit)
+    return item if isinstance(item, DecodedTrace) else None
 
 
 def split_body(body: bytes, most: int | None) -> list[Any] | DecodeFailure:
@@ -223,16 +244,15 @@ def _dump(item: object) -> bytes:
     return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _decode_item(item: object, limit: int) -> DecodedTrace | DecodeFailure:
-    raw = _dump(item)
-    failure = _check_size(raw, limit)
-    if failure is not None:
+def _decode_item(item: object, limit: int, *, small: bool) -> DecodedTrace | DecodeFailure:
+    """Decode an item of an array; one of a `small` body is within all limits."""
+    if not small and (failure := _check_size(_dump(item), limit)):
         return failure
     if not isinstance(item, dict):
-        return DecodeFailure.of_whole("invalid_trace", "Input should be an object", raw)
+        return DecodeFailure.of_whole("invalid_trace", "Input should be an object", _dump(item))
     try:
         trace = Trace.model_validate(item)
     except ValidationError as error:
-        return DecodeFailure.of_validation("invalid_trace", error, raw)
+        return DecodeFailure.of_validation("invalid_trace", error, _dump(item))
     # dumped anew: NaN in free-form metadata would make the stored bytes unreadable
     return DecodedTrace(trace, trace.model_dump_json(exclude_none=True).encode())
