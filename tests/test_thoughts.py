@@ -53,6 +53,11 @@ def trace(answer: str, **fields: object) -> Trace:
         f"Thinking...\nabc\n...done thinking.\n\n{ANSWER}",
         f"Here is my thought process:\nabc\nHere is my response:\n{ANSWER}",
         f'<details type="reasoning" done="true">\n> x\n</details>\n{ANSWER}',
+        f"<details style='x' open> <summary> Thinking... </summary>\nx\n</details>\n{ANSWER}",
+        f"<|channel>thought\nx<channel|>{ANSWER}",
+        f"Thought: look.\nAction: find\nObservation: x\nThought: done.\nFinal Answer: {ANSWER}",
+        "<search_quality_reflection>x</search_quality_reflection>\n"
+        f"<search_quality_score>5</search_quality_score>\n<result>{ANSWER}</result>",
     ],
 )
 def test_the_answer_is_what_the_user_read(text: str) -> None:
@@ -86,6 +91,9 @@ def test_thoughts_alone_are_an_empty_answer(text: str) -> None:
         "See <analysis> below.",
         "Thinking... is hard; analysis of it, too.",
         "<reasoning> is a tag of XML.",
+        "Thought: a word of five letters.\nThe final answer follows.",
+        "<details><summary>Prices</summary>\n5 euros\n</details>",
+        "<result>x</result>",
         "Write <answer>x</answer>.",
     ],
 )

@@ -10,19 +10,21 @@ import re
 
 # No thoughts are without one of these, or begin a text in one of these ways.
 _SIGNS = ("<", "&lt;", "THINK]", "◁")
-_BEGINNINGS = ("Thinking...", "Here is my th", "Here's my th", "Here’s my th", "analysis")
+_BEGINNINGS = ("Thinking...", "Here is my th", "Here's my th", "Here’s my th", "analysis",
+               "Thought:", "**Thought")  # fmt: skip
 # Names that stand for nothing else; those of prompts ("write your analysis first") count in pairs
 # at the beginning of a line alone.
 _SURE = r"(?:ant|seed:|mm:|bot_)?_?think(?:ing)?|thoughts?|antthinking|chain_of_thought"
 _LIKELY = (
     r"reason(?:ing)?|thought_process|thinking_process|reflect(?:ion)?|scratch_?pad|analysis"
-    r"|(?:inner|internal)_(?:monologue|thoughts?|reasoning)|deliberation|cot"
+    r"|search_quality_(?:reflection|score)|(?:inner|internal)_(?:monologue|thoughts?|reasoning)|deliberation|cot"
 )
 _CODE = r"(?P<code>```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]+`)"
 _TAG = re.compile(
     rf"{_CODE}"
     rf"|(?:<|&lt;)(?P<end>/)?\s?(?P<name>{_SURE}|{_LIKELY})(?:\s[^<>&\n]{{0,200}})?\s?(?:>|&gt;)"
-    r"|(?P<details><details\s[^<>\n]{0,200}?type=\"reasoning\"[^<>\n]{0,300}>)"
+    r"|(?P<details><details\s[^<>\n]{0,200}?type=\"reasoning\"[^<>\n]{0,300}>"
+    r"|<details\b[^<>\n]{0,300}>\s{0,20}<summary>\s{0,20}(?:thinking|thought|reasoning)\b)"
     r"|\[(?P<square_end>/)?THINK(?:ING)?\]"
     r"|◁(?P<moon_end>/)?think▷"
     r"|<\|?/?(?P<word>begin_of_thought|end_of_thought|start_thinking|end_thinking|/?think(?:ing)?)\|>"
@@ -33,6 +35,10 @@ _IS_SURE = re.compile(rf"(?:{_SURE})\Z", re.IGNORECASE)
 _DETAILS_END = re.compile(r"</details>", re.IGNORECASE)
 # Thoughts at the beginning of a whole text, up to where the answer begins.
 _HEADS = (
+    # what an agent of the form "ReAct" writes, in one text
+    re.compile(r"\s*(?:\*\*)?Thought:.*\n\s*(?:\*\*)?Final Answer:(?:\*\*)?\s*", re.DOTALL),
+    # the channels of Gemma
+    re.compile(r"\s*<\|channel>thought\b.*?(?:<channel\|>|\Z)\s*", re.DOTALL),
     re.compile(r"\s*Thinking\.\.\.\n.*?(?:\n\.\.\.done thinking\.|\Z)\s*", re.DOTALL),
     re.compile(
         r"\s*Here(?: is|['’]s) my thought process:?.*?(?:Here(?: is|['’]s) my response:?|\Z)\s*",
@@ -49,12 +55,12 @@ _HEADS = (
 )
 # What is left of a template around the answer once the thoughts are out.
 _ANSWER_HEAD = re.compile(
-    r"\s*(?:<(?P<tag>answer|response|final_answer|final|output|solution)>"
+    r"\s*(?:<(?P<tag>answer|response|result|final_answer|final|output|solution)>"
     r"|<\|(?:begin_of_solution|start_response)\|>)\s*",
     re.IGNORECASE,
 )
 _ANSWER_TAIL = re.compile(
-    r"\s*(?:</(?:answer|response|final_answer|final|output|solution)>"
+    r"\s*(?:</(?:answer|response|result|final_answer|final|output|solution)>"
     r"|<\|(?:end_of_solution|end_response)\|>)\s*\Z",
     re.IGNORECASE,
 )

@@ -42,6 +42,14 @@ _MAX_METADATA = 32  # keys of one document
 _MAX_METADATA_TEXT = 512  # characters of one value
 _MAX_HEADING = 200  # characters that a tool writes before the first of its joined documents
 
+_MAX_ERROR = 600  # characters of what a tool says in place of its result
+_ERROR = re.compile(
+    r"(?:error:|error (?:executing|invoking|calling|running|while|in tool|occurred)"
+    r"|an error occurred"
+    r"|\w*(?:error|exception)(?:\(|: )|tool [\w.-]{1,80} (?:failed|timed out|error)"
+    r"|traceback \(most recent|failed to (?:call|execute|invoke|run) )",
+    re.IGNORECASE,
+)
 _END_TAG = re.compile(r"</\w+>$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
@@ -227,12 +235,16 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
     references = _bedrock_references(value)
     if references is not None:
         return read_documents(references, depth=depth + 1)
+    without_text: list[RetrievedDocument] | None = None
     for key in key_list("document_lists"):
         inner = parse_nested_json(value.get(key))
         if isinstance(inner, (list, dict)) and not is_embedding(inner):
             documents = read_documents(inner, depth=depth + 1)
-            if documents is not None:
+            if has_texts(documents):
                 return documents
+            without_text = documents if without_text is None else without_text
+    if without_text is not None:
+        return without_text
     document = _from_mapping(value)
     return [document] if document.text or document.gap is not Reason.PASSAGES_ID_ONLY else None
 
@@ -257,6 +269,10 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
         None for an output that is no text, such as a number or cut JSON.
     """
     opened = _open_tool_output(value)
+    if isinstance(opened, dict) and (
+        opened.get("isError") is True or opened.get("is_error") is True
+    ):
+        return None  # of MCP
     documents = None if _holds_messages(opened) else read_documents(opened)
     if documents:
         if not has_texts(documents):
@@ -299,6 +315,8 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
         return None
     kept = text.strip()
     if not kept:
+        return None
+    if len(kept) <= _MAX_ERROR and _ERROR.match(kept):
         return None
     if kept.lower().startswith(key_list("nothing_found")) or (
         kept.endswith(":") and "\n" not in kept

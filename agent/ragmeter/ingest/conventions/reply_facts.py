@@ -50,7 +50,7 @@ _REPLY_KEYS = ("choices", "candidates", "generations", "usage", "usageMetadata",
 _MODEL_KEYS = ("model", "model_name", "modelVersion", "model_version", "model_id")
 _MAX_NAME = 256  # characters of a model's name
 _MAX_NODES = 400  # of a body that are looked at
-_MAX_DEPTH = 7
+_MAX_DEPTH = 10
 
 
 def finish_reason(span: Span) -> str | None:

@@ -39,6 +39,7 @@ _OTHER_EVENTS = frozenset(("start", "finish", "start-step", "finish-step", "step
                            "abort", "file"))  # fmt: skip
 _BEDROCK = ("contentBlockDelta", "contentBlockStart", "contentBlockStop", "messageStart",
             "messageStop", "metadata")  # fmt: skip
+_AGENT_EVENTS = frozenset(("chunk", "trace", "returnControl", "files"))  # of Bedrock's agents
 _PLAIN_KEYS = ("content", "text", "token", "chunk", "delta", "output", "answer", "response")
 _BESIDE = frozenset((*_PLAIN_KEYS, "index", "id", "finish_reason", "done", "model", "created_at"))
 # What names an event, and the keys at which the events of all products hold a piece of text.
@@ -331,6 +332,10 @@ def _chunk_text(chunk: Mapping[str, Any]) -> str | None:
             inner = chunk[key]
             delta = inner.get("delta") if isinstance(inner, dict) else None
             return _text_block(delta) if isinstance(delta, dict) else ""
+    if chunk and chunk.keys() <= _AGENT_EVENTS:
+        inner = chunk.get("chunk")
+        piece = inner.get("bytes") if isinstance(inner, dict) else ""
+        return piece if isinstance(piece, str) else ""
     if "delta" in chunk and not isinstance(kind, str):
         return _delta_text(chunk["delta"])
     if isinstance(chunk.get("done"), bool):  # Ollama

@@ -306,6 +306,9 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
         ):
             tools = True
             continue
+        if kind == "tool_reference":  # Mistral divides a sentence by them
+            cited = True
+            continue
         silent = _is_thought(part) or kind in PART_KINDS
         if silent or _SILENT_PARTS.search(kind) or _MEDIA_PARTS.search(kind):
             parted += [_joined(texts, cited)] if texts else []
@@ -388,7 +391,11 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
             return not choices or _is_empty_reply(choices[0], depth + 1)
     message = read_message(value)
     if message is not None and message.role == "assistant":
-        return message.empty
+        unsaid = message.text is None and not message.tools and _stopped(value)
+        return message.empty or (unsaid and "content" not in (value.get("message") or value))
+    feedback = value.get("promptFeedback") or value.get("prompt_feedback")
+    if isinstance(feedback, dict) and (feedback.get("blockReason") or feedback.get("block_reason")):
+        return True
     if isinstance(value.get("output"), list) and "object" in value:  # of the API "responses"
         kinds = {str(one.get("type")) for one in value["output"] if isinstance(one, dict)}
         silent = all(kind in _HOSTED_CALLS or _THOUGHTS.search(kind) for kind in kinds)
@@ -398,8 +405,11 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
             given = value[key]
             return key in _ANSWERS if given is None else _is_empty_reply(given, depth + 1)
     content = value.get("content")  # of a candidate of Gemini, or one that was stopped
-    stopped = "finishReason" in value or "finish_reason" in value
-    return stopped and (content is None or _is_silent(content))
+    return _stopped(value) and (content is None or _is_silent(content))
+
+
+def _stopped(value: Mapping[str, Any]) -> bool:
+    return "finishReason" in value or "finish_reason" in value
 
 
 def _first_choice(choices: list[Any]) -> list[Any]:

@@ -160,6 +160,8 @@ def _results(
     message: Mapping[str, Any], role: str, names: Mapping[str, str]
 ) -> Iterator[ToolResult]:
     kind = str(message.get("type") or "")
+    if _failed(message):
+        return
     if kind in _HOSTED_TOOLS:  # of the API "responses"
         yield ToolResult(_name(message, names), message.get("output"))
         return
@@ -174,7 +176,8 @@ def _results(
             part.get("toolResult") or part.get("functionResponse") or part.get("function_response")
         )
         inner = inner if isinstance(inner, dict) else part
-        if inner is part and part.get("type") not in _RESULT_PARTS:
+        if _failed(inner) or (inner is part and part.get("type") not in _RESULT_PARTS):
+            found = found or _failed(inner)
             continue
         value = next((inner[key] for key in _RESULT_KEYS if inner.get(key) is not None), None)
         if isinstance(value, dict) and set(value) <= {"type", "value"}:  # Vercel
@@ -188,6 +191,12 @@ def _results(
     if role == "tool" and not found:
         content = parse_nested_json(message.get("content", parts))
         yield ToolResult(_name(message, names), open_document_parts(content))
+
+
+def _failed(result: Mapping[str, Any]) -> bool:
+    """Return whether a tool's result is marked as an error: what it says is no passage."""
+    marks = (result.get(key) for key in ("is_error", "isError", "error"))
+    return any(mark is True for mark in marks) or result.get("status") == "error"
 
 
 def _name(result: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -296,6 +305,8 @@ def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
     cited = context.get("citations") if isinstance(context, dict) else None
     if isinstance(cited, list):
         return cited
+    if kind == "web_fetch_result":
+        return [document_of_part(node.get("content"))]
     if kind == "search_result" and isinstance(node.get("content"), list):  # Anthropic
         return [document_of_part(node)]
     return None
