@@ -1,4 +1,4 @@
-"""`ragmeter run` loads only what a running agent needs."""
+"""`ragmeter run` loads only what a running agent needs, and collects garbage once it runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from tests.traces import trace_line
 from tests.waiting import PATIENCE
 
 # Parts of other commands, each with dependencies and a start-up time of its own.
-UNUSED = ("ragmeter.canaries", "ragmeter.offline")
+UNUSED = ("ragmeter.canaries", "ragmeter.offline", "markdown_it")
 
 
 def test_a_running_agent_has_loaded_no_part_of_other_commands(tmp_path: Path) -> None:
     modules = tmp_path / "modules"
     patch = (
-        "import atexit, pathlib\n"
+        "import atexit, gc, pathlib\n"
+        "gc.disable()\n"  # as `ragmeter.cli.start` does
         f"path = pathlib.Path({str(modules)!r})\n"
-        "atexit.register(lambda: path.write_text('\\n'.join(sys.modules)))"
+        "atexit.register(\n"
+        "    lambda: path.write_text('\\n'.join([f'collects: {gc.isenabled()}', *sys.modules]))\n"
+        ")"
     )
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "none"}
     process, otlp, _ = running(tmp_path, patch, {}, judge=judge)
@@ -29,6 +32,7 @@ def test_a_running_agent_has_loaded_no_part_of_other_commands(tmp_path: Path) ->
     finally:
         process.terminate()
         process.wait(PATIENCE)
-    loaded = modules.read_text().splitlines()
+    collects, *loaded = modules.read_text().splitlines()
+    assert collects == "collects: True"
     assert "ragmeter.embedded.agent" in loaded
     assert [name for name in loaded if name.startswith(UNUSED)] == []

@@ -219,7 +219,6 @@ async def run_agent(
     kinds = document_kinds(PARTS, settings)
     file_kind = file_documents(PARTS, settings) or ""
     exporter.start(agent)
-    collect_rarely()
     agent.start()
     watching = asyncio.create_task(_watch_for_stalls(agent))
     stop = SignalHandlers(SettingsReload(settings, reread, agent, access)).stop
@@ -234,6 +233,7 @@ async def run_agent(
             )
             senders.start(client, agent)
             stack.push_async_callback(senders.stop)
+            collect_rarely()
             progress = asyncio.create_task(_report_progress(agent, say, describe))
             stack.callback(progress.cancel)
             for path in files:

@@ -15,11 +15,13 @@ def start() -> None:
     status 0, as one later does; before, nothing is opened that would have to be closed.
     """
     words = [word for word in sys.argv[1:] if word[:1] != "-" and word not in ("text", "json")]
-    if words[:1] in (["run"], ["worker"]):
+    serves = words[:1] in (["run"], ["worker"])
+    if serves:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     gc.disable()  # nothing that is imported becomes garbage: a tenth of the time
     from ragmeter.cli.main import main
 
-    gc.freeze()
-    gc.enable()
+    if not serves:  # these import more, and end with `collect_rarely`
+        gc.freeze()
+        gc.enable()
     main()

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import typer
@@ -30,8 +31,11 @@ _TIMEOUT_SECONDS = 10.0
 _LOOK_SECONDS = 2.0  # between two looks of `watch`
 _MAX_ID = 60  # characters of a trace id
 
-_ANSWERS = TypeAdapter(list[Answer])
-_INCIDENTS = TypeAdapter(list[Incident])
+
+@cache
+def _reader_of(kind: type) -> TypeAdapter[Any]:
+    """Return what reads a list of a class; made where it is needed, as no other command has one."""
+    return TypeAdapter(list[kind])  # type: ignore[valid-type]
 
 
 def watch(
@@ -67,12 +71,12 @@ def watch(
 
 def _render(document: Mapping[str, Any], service: str | None) -> Group:
     answers = {
-        name: _ANSWERS.validate_python(known["questions"])
+        name: _reader_of(Answer).validate_python(known["questions"])
         for name, known in document["services"].items()
     }
     if service is not None and service not in answers:
         raise exit_error(f"no trace of {service!r} is in any window")
-    incidents = _INCIDENTS.validate_python(document["incidents"])
+    incidents = _reader_of(Incident).validate_python(document["incidents"])
     now = document["stream_time"]
     problems = "; ".join(document["problems"])
     head = "no request yet" if now is None else f"data up to {options.format_time(now)} UTC"

@@ -119,7 +119,8 @@ class OutgoingTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, limits: httpx.Limits | None = None) -> None:
         self._limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20)
-        self._context = make_tls_context()
+        if find_authorities() is not None:  # a mistake in them is told at once
+            make_tls_context()
         self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -128,7 +129,10 @@ class OutgoingTransport(httpx.AsyncBaseTransport):
         transport = self._transports.get(proxy)
         if transport is None:
             transport = httpx.AsyncHTTPTransport(
-                verify=self._context, proxy=proxy, limits=self._limits, trust_env=False
+                verify=make_tls_context(),  # only now: the system's take 50 ms to load
+                proxy=proxy,
+                limits=self._limits,
+                trust_env=False,
             )
             self._transports[proxy] = transport
         return await transport.handle_async_request(request)

@@ -50,9 +50,13 @@ _WatchedKey = TypeVar("_WatchedKey", bound=Hashable)
 
 
 def collect_rarely() -> None:
-    """Let the garbage collector leave alone what exists by now, and run rarely."""
+    """Let the garbage collector leave alone what exists by now, and run rarely.
+
+    Call it at the end of a start, during which the collector is off (`ragmeter.cli.start`).
+    """
     gc.freeze()  # modules and settings stay: no collection visits them again
     gc.set_threshold(_GC_THRESHOLD)
+    gc.enable()
 
 
 Job = Callable[[], Coroutine[Any, Any, None]]

@@ -15,7 +15,6 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 from ragmeter import __version__
 from ragmeter.core.metric_specs import MetricSpec
@@ -232,6 +231,8 @@ def render_part_page(template: str, title: str, base: PageBase, **context: Any) 
 
 def runbook_page(name: str, parts: PartKinds) -> str | None:
     """Render a runbook by its name, like `drift`; None if there is none."""
+    from markdown_it import MarkdownIt  # late: a start need not wait for it
+
     source = runbook_pages(parts).get(name)
     if source is None:
         return None
