@@ -288,17 +288,20 @@ class BodyReader:
 
     async def _receive(self, request: web.Request, transfer: _Transfer) -> bytearray:
         body = bytearray()
+        content = request.content
         now = asyncio.get_running_loop().time
         end = now() + self._seconds
         try:
+            if content.is_eof() and content.exception() is None:  # it came with its head
+                return self._take_whole(content, transfer)
             async with asyncio.timeout_at(min(end, transfer.due)) as transfer.deadline:
-                async for chunk in request.content.iter_any():
+                async for chunk in content.iter_any():
                     if len(body) + len(chunk) > self._limit:
                         raise self._too_large("the body is")
                     self._hold(transfer, len(chunk))
                     body += chunk
                     transfer.advance(len(chunk), now())
-                    if not transfer.evicted:
+                    if not transfer.evicted and not content.is_eof():
                         transfer.deadline.reschedule(min(end, transfer.due))
         except TimeoutError:
             if transfer.evicted:
@@ -314,6 +317,14 @@ class BodyReader:
             raise RequestRefused(400, f"broken body: {error}") from None
         finally:
             transfer.deadline = None
+        return body
+
+    def _take_whole(self, content: aiohttp.StreamReader, transfer: _Transfer) -> bytearray:
+        """Return a body that is here whole: no deadline has to be set for it."""
+        body = bytearray(content.read_nowait())
+        if len(body) > self._limit:
+            raise self._too_large("the body is")
+        self._hold(transfer, len(body))
         return body
 
     def _too_many(self) -> RequestDeferred:
