@@ -109,10 +109,88 @@ def test_every_missing_field_says_what_was_looked_at_and_the_cure() -> None:
         "or name the tool that retrieves in otlp.tool_names",
         "tokens: not captured; looked at chat (otel_genai); let the model call have",
         "model: not captured; looked at chat (otel_genai); let the model call have",
+        "finish_reason: not captured; looked at chat (otel_genai); let the model call have",
         "session: not captured; looked at rag (openinference); let a span have session.id",
         "tool read_pages: its result gives no passages; otlp.tool_names: [read_pages]",
     ):
         assert line in text
+
+
+def test_every_field_says_where_it_came_from() -> None:
+    kind = "openinference.span.kind"
+    run = Run()
+    root = run.span(
+        "rag",
+        attributes={
+            kind: "AGENT",
+            "input.value": "Why?",
+            "output.value": "Because.",
+            "metadata": '{"tenant": "a", "session_id": "s"}',
+            "session.id": "s",
+        },
+    )
+    found = {kind: "RETRIEVER", "retrieval.documents.0.document.content": "A text of it."}
+    run.span("find", root, (0.1, 0.2), found)
+    run.span(
+        "chat",
+        root,
+        (0.3, 0.4),
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.response.model": "m",
+            "gen_ai.usage.input_tokens": 3,
+            "gen_ai.response.finish_reasons": ["stop"],
+        },
+    )
+    ((_, origins),) = [
+        (trace, origins)
+        for read in [extract_requests(run.spans, OtlpSettings())]
+        for trace, origins in zip(read.traces, read.origins, strict=True)
+    ]
+    assert {name: [one.name for one in spans] for name, spans in origins.items() if spans} == {
+        "query": ["rag"],
+        "answer": ["rag"],
+        "passages": ["find"],
+        "status": ["rag"],
+        "timings": ["rag"],
+        "tags": ["rag"],
+        "session": ["rag"],
+        "model": ["chat"],
+        "tokens": ["chat"],
+        "finish_reason": ["chat"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line"),
+    [
+        (
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.messages": '[{"content": "Why so?"}]',
+            },
+            "step has text at gen_ai.request.messages that is not understood: record it as"
+            " input.value",
+        ),
+        (
+            {"gen_ai.operation.name": "chat", "lmnr.span.output": "Because of it."},
+            "step has text at lmnr.span.output that is not understood: record it as output.value",
+        ),
+        (
+            {"gen_ai.operation.name": "chat", "langwatch.rag.contexts": '[{"content": "A text"}]'},
+            "step has text at langwatch.rag.contexts that is not understood: record it as"
+            " retrieval.documents.0.document.content of a span of the kind RETRIEVER",
+        ),
+        (
+            {"braintrust.output_json": '[{"message": {"content": "A"}}]'},
+            "its texts at braintrust.output_json are read as input.value and output.value",
+        ),
+    ],
+)
+def test_a_text_that_no_convention_reads_is_named(
+    attributes: Mapping[str, object], line: str
+) -> None:
+    assert line in not_a_request(attributes)
 
 
 def test_the_standard_input_is_a_minus() -> None:

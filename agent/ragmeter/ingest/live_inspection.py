@@ -37,6 +37,7 @@ def grade_fields(trace: Trace) -> dict[str, str]:
         "answer": trace.answer is not None,
         "tokens": trace.usage is not None and trace.usage.input_tokens is not None,
         "model": trace.model is not None,
+        "finish_reason": trace.finish_reason is not None,
         "session": "session" in trace.tags,
     }
     guessed = trace.guessed or {}

@@ -212,7 +212,14 @@ _CURES = {
     "tokens": "let the model call have gen_ai.usage.input_tokens and output_tokens (a stream of"
     " OpenAI: stream_options={'include_usage': true})",
     "model": "let the model call have gen_ai.response.model",
+    "finish_reason": "let the model call have gen_ai.response.finish_reasons",
     "session": "let a span have session.id or gen_ai.conversation.id",
+}
+# Where the text of a field would be read, for an application that records it elsewhere.
+_RECORDED_AS = {
+    "query": "input.value",
+    "answer": "output.value",
+    "passages": "retrieval.documents.0.document.content of a span of the kind RETRIEVER",
 }
 _NEVER_TAKEN = "or name the tool that retrieves in otlp.tool_names"
 
@@ -233,6 +240,8 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
         spans = ", ".join(named)
         where = f"looked at {spans}; " if spans else ""
         cure = _CURES_BY_REASON.get(Reason(reason)) if reason else None
+        if cure is None and field_name in _RECORDED_AS:
+            cure = _unread_texts(looked_at, _RECORDED_AS[field_name])
         cure = cure or _CURES[field_name]
         if field_name == "passages" and cure is _CURES["passages"] and origins.get("tools"):
             cure = f"{cure}, {_NEVER_TAKEN}"
@@ -246,6 +255,15 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             yield f"tool {name}: its result gives passages; otlp.excluded_tools: [{name}] if not so"
         else:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"
+
+
+def _unread_texts(origins: Sequence[FieldOrigin], recorded_as: str) -> str | None:
+    """Name the first text that may be the field, and where it would be read."""
+    holder = next((one for one in origins if one.unread), None)
+    if holder is None:
+        return None
+    keys = ", ".join(holder.unread)
+    return f"{holder.name} has text at {keys} that is not understood: record it as {recorded_as}"
 
 
 # Tell what to do about a trace without a request: by the reason, else by the nearest span's role.
@@ -272,7 +290,11 @@ _NOT_REQUEST_CURES = {
 
 def _not_request_cure(one: NotRequest) -> str:
     cure = _NOT_REQUEST_CURES.get(one.reason) or _NOT_REQUEST_CURES.get(one.role)
-    return (cure or _NOT_REQUEST_CURES["other"]).format(name=one.nearest.name, mark=_MARK)
+    told = (cure or _NOT_REQUEST_CURES["other"]).format(name=one.nearest.name, mark=_MARK)
+    if one.nearest.unread and one.role == "other":
+        told += f"; its texts at {', '.join(one.nearest.unread)} are read as input.value and"
+        told += " output.value"
+    return told
 
 
 def describe_not_request(one: NotRequest) -> str:
@@ -331,6 +353,8 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
     usage = trace.usage.model_dump(exclude_none=True) if trace.usage else {}
     yield "tokens", ", ".join(f"{name} {number}" for name, number in usage.items()) or "-"
     yield "model", escape_control(trace.model or "-")
+    cited = len(trace.citations or ())
+    yield "citations", f"{cited} beside the text" if cited else "-"
     yield "finish_reason", escape_control(trace.finish_reason or "-")
     yield "session", escape_control(trace.tags.get("session", "-"))
     yield (

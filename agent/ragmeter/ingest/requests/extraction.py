@@ -12,12 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 
 from pydantic import ValidationError
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import Counts
 from ragmeter.ingest.conventions.span_content import SpanRole
+from ragmeter.ingest.conventions.values import is_hidden
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
 from ragmeter.ingest.requests.tree import (
     MISSING,
@@ -33,6 +35,31 @@ from ragmeter.trace import MAX_ID, Trace
 _UNKNOWN_SERVICE = "unknown_service"  # as OpenTelemetry names a service without a configured name
 _THRESHOLD = re.compile(r"(?:^|;)th:([0-9a-f]{1,14})(?:;|$)")
 _SERVER_KINDS = (2, 5)  # server and consumer
+# What the names of attributes are made of that may hold a field, and of those that never do.
+_MAY_HOLD = {
+    "query": re.compile(
+        r"^(?!.*(?:output|completion|response|answer|reply|result))"
+        r".*(?:input|prompt|question|query|request|message|user)",
+        re.IGNORECASE,
+    ),
+    "answer": re.compile(
+        r"^(?!.*(?:input|prompt|question|query|request|user))"
+        r".*(?:output|completion|response|answer|reply|result|generat|message)",
+        re.IGNORECASE,
+    ),
+    "passages": re.compile(
+        r"document|context|retriev|passage|chunk|snippet|search|hits", re.IGNORECASE
+    ),
+}
+_NEVER_HOLDS = re.compile(
+    r"token|model|agent|parameter|schema|finish|exception|status|header|statement"
+    r"|(?:^|[._-])(?:id|ids|name|type|kind|version|count|url|uri|path|mime|role|language|template"
+    r"|method|code|stack\w*|tool\w*)(?:[._-]|$)",
+    re.IGNORECASE,
+)
+_MAX_SEARCHED = 100  # spans of a request, and attributes of a span, that are searched for a field
+_MAX_UNREAD = 3  # attributes of a span that are named
+_MAX_NAME = 100  # characters of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +69,14 @@ class FieldOrigin:
     Args:
         name: Of the span; for a tool, its own.
         found: False for a span that was looked at in vain, and a tool that gives no passages.
+        unread: Attributes of a span that was looked at in vain, whose text may be the field.
     """
 
     span_id: str
     name: str
     convention: str
     found: bool = True
+    unread: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +120,8 @@ class ExtractedRequests:
         """Count a trace without a request, or a request without a trace."""
         self.dropped[reason] += 1
         if self.inspected:
-            near = NotRequest(reason, trace_id, _origin(nearest), nearest.role.value)
+            origin = _origin(nearest, unread=_texts_of(nearest)[:_MAX_UNREAD])
+            near = NotRequest(reason, trace_id, origin, nearest.role.value)
             self.not_requests.append(near)
 
 
@@ -149,7 +179,7 @@ def _extract(
             continue
         extracted.traces.append(trace)
         if extracted.inspected:
-            extracted.origins.append(_origins(request))
+            extracted.origins.append(_origins(request, node))
 
 
 def _drop_reason(tree: SpanTree) -> str:
@@ -182,9 +212,10 @@ def _nearest(tree: SpanTree) -> SpanNode:
     if not nodes:
         return next(iter((*tree.own, *tree.evaluators)), tree.root)
 
-    def distance(node: SpanNode) -> tuple[int, bool]:
+    def distance(node: SpanNode) -> tuple[int, bool, bool]:
         place = _NEARNESS.index(node.role) if node.role in _NEARNESS else len(_NEARNESS)
-        return place, node.span.kind != _CLIENT_KIND  # what calls a model may be its client
+        # what calls a model may be its client
+        return place, not _texts_of(node), node.span.kind != _CLIENT_KIND
 
     return min(nodes, key=distance)  # of several the first
 
@@ -234,10 +265,21 @@ def _sampling(node: SpanNode) -> dict[str, float] | None:
     return None
 
 
-def _origins(request: ComposedRequest) -> dict[str, list[FieldOrigin]]:
+def _origins(request: ComposedRequest, top: SpanNode) -> dict[str, list[FieldOrigin]]:
     origins = {name: [_origin(node) for node in nodes] for name, nodes in request.origins.items()}
     for name, nodes in request.looked_at.items():
-        origins[name] = [_origin(node, found=False) for node in nodes if node.span is not MISSING]
+        looked_at = [node for node in nodes if node.span is not MISSING]
+        origins[name] = [
+            _origin(node, found=False, unread=_unread(node, name)) for node in looked_at
+        ]
+        if name in _MAY_HOLD and not any(one.unread for one in origins[name]):
+            others = islice((*top.ancestors(), *top.walk()), _MAX_SEARCHED)
+            found = (
+                _origin(node, found=False, unread=unread)
+                for node in others
+                if node.span is not MISSING and (unread := _unread(node, name))
+            )
+            origins[name] += islice(found, 1)
     origins["tools"] = [
         FieldOrigin(
             tool.node.span.span_id, tool.name, tool.node.preview.convention, found=tool.taken
@@ -247,5 +289,30 @@ def _origins(request: ComposedRequest) -> dict[str, list[FieldOrigin]]:
     return origins
 
 
-def _origin(node: SpanNode, *, found: bool = True) -> FieldOrigin:
-    return FieldOrigin(node.span.span_id, node.span.name, node.preview.convention, found)
+def _origin(node: SpanNode, *, found: bool = True, unread: list[str] | None = None) -> FieldOrigin:
+    span = node.span
+    return FieldOrigin(span.span_id, span.name, node.preview.convention, found, unread or [])
+
+
+def _texts_of(node: SpanNode) -> list[str]:
+    """Return the attributes of a span whose texts may be any field of a request."""
+    return [*dict.fromkeys(key for name in _MAY_HOLD for key in _unread(node, name))]
+
+
+def _unread(node: SpanNode, field_name: str) -> list[str]:
+    """Return the attributes of a span whose text may be a field that was not found."""
+    pattern = _MAY_HOLD.get(field_name)
+    if pattern is None:
+        return []
+    holders = [node.span.attributes, *(event.attributes for event in node.span.events)]
+    items = ((key, value) for holder in holders for key, value in holder.items())
+    keys = [
+        key[:_MAX_NAME]
+        for key, value in islice(items, _MAX_SEARCHED)
+        if isinstance(value, str)
+        and len(value.split(None, 1)) > 1
+        and pattern.search(key)
+        and not _NEVER_HOLDS.search(key)
+        and not is_hidden(value)
+    ]
+    return [*dict.fromkeys(keys)][:_MAX_UNREAD]

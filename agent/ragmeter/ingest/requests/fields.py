@@ -23,6 +23,7 @@ from ragmeter.ingest.conventions.tool_answers import read_tool_answer
 from ragmeter.ingest.conventions.values import first_text, parse_nested_json, scalar_text
 from ragmeter.ingest.requests.outcome import (
     covered_seconds,
+    failed,
     read_outcome,
     seconds_to_first_token,
     sum_usage,
@@ -142,7 +143,7 @@ class ComposedRequest:
         values: Fields of a `Trace`, without id, service, time, sampling and span.
         end: End of the request in Unix nanoseconds.
         is_request: False without any model call, anything retrieved and any run of an agent.
-        origins: The nodes that hold query, answer, passages, model, tokens and session, by field.
+        origins: The nodes that hold the fields, by field.
         looked_at: For each of these that is missing, the nodes that could have told it.
         tools: Every tool that was seen, with whether its result was taken for passages.
     """
@@ -174,6 +175,7 @@ def compose_request(
         answer = _FieldChoice()  # the failure, which the span gives back in the answer's place
     model, model_guess, model_node = request.model(answer)
     usage, usage_guess = request.usage()
+    ended, ended_node = request.finish_reason(answer)
     guessed = {
         "query": query.guess,
         "passages": request.passages_guess(),
@@ -196,7 +198,7 @@ def compose_request(
         "error": replace_surrogates(error) if error else None,
         "timings": request.timings(),
         "model": model,
-        "finish_reason": request.finish_reason(answer),
+        "finish_reason": ended,
         "usage": usage,
         "prompt_version": _first_text(request.nodes, "prompt_version"),
         "tags": _tags(request, query, settings),
@@ -217,6 +219,11 @@ def compose_request(
             "answer": [answer.node] if answer.node and answer.text is not None else [],
             "passages": request.retrieved.spans,
             "model": [model_node] if model_node else [],
+            "finish_reason": [ended_node] if ended_node else [],
+            "status": [one for one in (server, node) if one is not None and failed(one)] or [node],
+            "timings": [server or node],
+            "citations": [answer.node] if answer.node and values["citations"] else [],
+            "tags": [one for one in request.above_and_below() if one.preview.tags][:_MAX_LOOKED_AT],
             "tokens": [call for call in request.calls if call.preview.input_tokens is not None],
             "session": [one for one in request.above_and_below() if _names_session(one)][:1],
         },
@@ -536,13 +543,15 @@ class _RequestFields:
             return [{"sources": names}] if names else None
         return None
 
-    def finish_reason(self, answer: _FieldChoice) -> str | None:
-        """Return why the model ended the answer."""
+    def finish_reason(self, answer: _FieldChoice) -> tuple[str | None, SpanNode | None]:
+        """Return why the model ended the answer, and the node that tells."""
         nodes = [answer.node] if answer.node else []
         if not nodes or nodes[0].role is not SpanRole.LLM:
             nodes = [*_last_copies(self._answering(self.calls)), *nodes]
-        reasons = (finish_reason(node.span) for node in nodes)
-        return next((replace_surrogates(reason) for reason in reasons if reason), None)
+        for node in nodes:
+            if reason := finish_reason(node.span):
+                return replace_surrogates(reason), node
+        return None, None
 
     def passages_guess(self) -> Guess | None:
         """Return the doubt about the passages: nobody has said that a tool is a retrieval."""
@@ -565,6 +574,7 @@ class _RequestFields:
             "answer": [self.node, *calls],
             "tokens": calls or [self.node],
             "model": calls or [self.node],
+            "finish_reason": calls or [self.node],
             "session": [self.node, *self.node.ancestors()],
         }
         usage = values["usage"]
@@ -574,6 +584,7 @@ class _RequestFields:
             "answer": values["answer"],
             "tokens": usage["input_tokens"] if usage else None,
             "model": values["model"],
+            "finish_reason": values["finish_reason"],
             "session": values["tags"].get("session"),
         }
         return {

@@ -55,9 +55,9 @@ def read_outcome(
     unless the request has no answer. `nodes` are the request itself, then all nodes below it;
     `server` is the server span above.
     """
-    failed_top = [node for node in (nodes[0], server) if node is not None and _failed(node)]
+    failed_top = [node for node in (nodes[0], server) if node is not None and failed(node)]
     # the failure that ended last comes first; a parent ends after the child that broke it
-    inside = [node for node in nodes[1:] if _failed(node)]
+    inside = [node for node in nodes[1:] if failed(node)]
     inside.sort(key=lambda node: (node.end, -node.start, node.span.span_id), reverse=True)
     if not failed_top and not (not answered and inside and _gave_up(nodes, inside)):
         return "ok", None
@@ -106,19 +106,20 @@ def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float 
     )
 
 
-def _failed(node: SpanNode) -> bool:
+def failed(node: SpanNode) -> bool:
+    """Return whether a span has failed, by its status, its convention or its HTTP status."""
     if node.span.status == 2 or node.preview.failed:
         return True
     code = _http_status(node.span) if node.span.kind == 2 else None
     return code is not None and code >= 500
 
 
-def _gave_up(nodes: Sequence[SpanNode], failed: Sequence[SpanNode]) -> bool:
+def _gave_up(nodes: Sequence[SpanNode], inside: Sequence[SpanNode]) -> bool:
     steps = [node for node in nodes if node.role in _STEP_ROLES]
     if not steps:
         return False
     last = max(steps, key=lambda node: (node.end, node.start, node.span.span_id))
-    return any(node is last for node in failed)
+    return any(node is last for node in inside)
 
 
 def _read_failure(node: SpanNode) -> _SpanFailure:
