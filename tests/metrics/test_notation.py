@@ -156,6 +156,13 @@ WRITTEN: dict[str, Callable[[str], str]] = {
 }
 
 
+def test_raised_digits_of_units_in_passages_are_read() -> None:
+    answer = "The flat by the river has 75 square metres and a balcony."
+    for unit in ("m²", "m<sup>2</sup>", "sqm", "m2"):
+        passage = f"The flat by the river has 75 {unit} and a balcony facing the yard."
+        assert grounding(passage, answer) > 0.9
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_texts_are_the_same_in_all_characters(name: str) -> None:
     other = WRITTEN[name](TEXT)
@@ -403,6 +410,96 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
         "The night market beside the railway station opens at {} on every day of the week.",
         ["9 am", "9:00 a.m.", "09:00", "上午9点", "午前9時", "오전 9시"],
         ["8 am", "9 pm", "下午9点", "午後10時"],
+    ),
+    (
+        "The tablet contains 1,500 mg of magnesium and must be kept away from light.",
+        "The tablet contains {} of magnesium and must be kept away from light.",
+        ["1500mg", "1.5 g", "1,500 milligrams", "1 500 mg", "1.5 grams", "fifteen hundred mg"],
+        ["1.5 mg", "15 g", "1,050 mg", "1,500 µg", "1,500 ounces"],
+    ),
+    (
+        "The recommended infusion is 2.5 mg/kg every 6 hours for children under care.",
+        "The recommended infusion is {} every 6 hours for children under care.",
+        ["2,5 mg/kg", "2.5mg/kg", "2.5 mg per kg", "2.5 milligrams per kilogram", "2.5&nbsp;mg/kg"],
+        ["25 mg/kg", "2.5 g/kg", "2.5 mg/ml"],
+    ),
+    (
+        "The warranty for the pump lasts 24 months from the date of purchase.",
+        "The warranty for the pump lasts {} from the date of purchase.",
+        ["two years", "2 years", "twenty-four months", "24 mths", "24mo"],
+        ["12 months", "three years", "2 months", "24 years", "24 days"],
+    ),
+    (
+        "The bus to the airport runs every 15 minutes until midnight comes.",
+        "The bus to the airport runs every {} until midnight comes.",
+        ["15 min", "15mins", "fifteen minutes", "0.25 hours"],
+        ["50 minutes", "15 hours", "five minutes", "15 seconds"],
+    ),
+    (
+        "The token of the session expires after 3600 seconds unless it is renewed.",
+        "The token of the session expires after {} unless it is renewed.",
+        ["3,600 s", "1 hour", "60 minutes", "3600s", "1h"],
+        ["3060 seconds", "6 hours", "3600 minutes"],
+    ),
+    (
+        "The upload limit for attachments is 25 MB for each message that is sent.",
+        "The upload limit for attachments is {} for each message that is sent.",
+        ["25MB", "25 megabytes", "25 mb", "0.025 GB"],
+        ["52 MB", "25 GB", "2.5 MB", "25KB"],
+    ),
+    (
+        "The motor of the lorry delivers 150 kW at full load on the road.",
+        "The motor of the lorry delivers {} at full load on the road.",
+        ["150kW", "150 kilowatts", "0.15 MW", "150,000 W"],
+        ["105 kW", "150 MW", "15 kW", "150 hp"],
+    ),
+    (
+        "The oven must be heated to 180 °C before the tray goes in.",
+        "The oven must be heated to {} before the tray goes in.",
+        ["180°C", "180 degrees Celsius", "180 degrees C", "180 ℃", "180 deg C", "180 oC"],
+        ["108 °C", "180 °F", "200 degrees Celsius"],
+    ),
+    (
+        "The speed limit on the ring road is 80 km/h at night for lorries.",
+        "The speed limit on the ring road is {} at night for lorries.",
+        ["80km/h", "80 kph", "80 kilometres per hour", "80 kilometers an hour"],
+        ["60 km/h", "80 mph", "8 km/h"],
+    ),
+    (
+        "The park along the river bank covers 350 hectares of meadow and wood.",
+        "The park along the river bank covers {} of meadow and wood.",
+        ["350 ha", "3.5 km²", "3.5 square kilometres", "350ha", "3.5 km<sup>2</sup>", "3.5 km^2"],
+        ["530 hectares", "350 acres", "35 ha"],
+    ),
+    (
+        "The new stamp for a letter costs 85 cents from January on, the post office says.",
+        "The new stamp for a letter costs {} from January on, the post office says.",
+        ["$0.85", "85¢", "0.85 dollars"],
+        ["58 cents", "$85", "85 dollars", "$8.50"],
+    ),
+    (
+        "The central bank raised its policy rate by 75 basis points in the month of November.",
+        "The central bank raised its policy rate by {} in the month of November.",
+        ["75 bps", "75bp", "0.75 percentage points", "0.75 pp"],
+        ["50 basis points", "25 bps", "7.5 percentage points"],
+    ),
+    (
+        "The school in the valley has 12 teachers and 85 pupils in its main building.",
+        "The school in the valley has {} in its main building.",
+        ["12 teachers and 85 pupils", "twelve teachers and eighty-five pupils"],
+        ["21 teachers and 85 pupils", "12 teachers and 58 pupils"],
+    ),
+    (
+        "The museum beside the harbour reopened in the 19th century after the second fire.",
+        "The museum beside the harbour reopened in the {} after the second fire.",
+        ["19th century", "nineteenth century"],
+        ["18th century", "twentieth century"],
+    ),
+    (
+        "The bridge over the lower river was built in the 1930s by a local firm.",
+        "The bridge over the lower river was built in the {} by a local firm.",
+        ["1930s", "1930's", "1930’s"],
+        ["1920s", "1980s"],
     ),
     (
         "Sales rose 12.5 percent to 5.2 million units in FY23, and 1,200 people work there.",

@@ -32,6 +32,7 @@ _TAG = kernel.Pattern(
     kernel.IGNORE_CASE | kernel.DOT_ALL,
 )
 _ZONE = re.compile(r"(?:Z|([+-])(\d\d):?(\d\d))\Z")
+_SQUARE_METRES = re.compile(r"\b([cdk]?m)<sup>([23])</sup>")
 _ASCII = bytes(range(128))
 _MAX_SIGNS = 20_000  # that are remembered
 # Alphabets, punctuation and kana, of which no plain character joins with the one before it.
@@ -148,7 +149,7 @@ def plain_passage(text: str) -> str:
     if not is_plain(text):
         text = plain_text(text, record=looks_structured(text)).text
     if "<" in text and ">" in text:
-        text = _TAG.sub(" ", text)
+        text = _TAG.sub(" ", _SQUARE_METRES.sub(r"\1\2", text))
     return text
 
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "english.hpp"
+#include "measures.hpp"
 #include "pattern.hpp"
 
 namespace ragmeter {
@@ -39,7 +40,8 @@ namespace ragmeter {
     "(?:de |di )?(?:us[ -])?(?:dollars?|dólares|euros?|pounds?(?: sterling)?|yen|rupees?|francs?|yuan" \
     "|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok|dkk|pln|brl|mxn|sgd|hkd|nzd|zar)\\b" \
     "|[$€£¥₹₩₽₺₫₱₪฿]|" WIDE_CURRENCY
-#define PERCENT "%|percent(?:age points?)?\\b|per cent\\b|pct\\b|pc\\b"
+#define PERCENT "%|percent(?:age[ -]points?)?\\b|per cent\\b|pct\\b|pc\\b|pp\\b|basis points?\\b|bps?\\b"
+#define CENTS "cents?\\b|¢|pence\\b"
 // Of a time: how far it is from UTC. "10:00-12:00" is two times, "10:00:00-05:00" one.
 #define ZONE \
     "(?: ?(?P<zone>(?:utc|gmt)(?: ?[+−-] ?\\d{1,2}(?::?[0-5]\\d)?)?|z|cest|cet|mesz|mez|eest|eet|msk|jst|kst|hkt|sgt" \
@@ -83,38 +85,43 @@ const char QUANTITY[] =
     "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b)"
     "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
     "|(?P<half>half past (?P<hp>\\d{1,2}|" HOUR ")\\b)"
+    "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
+    "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0)['’]?s\\b)"
     "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
     "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter)"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
     "|(?P<amount>(?!40[13] ?\\(?[kb])(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
-    "(?:[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
-    "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?![\\w]|[.,]\\d))(?:[ -]?(?:(?P<percent>" PERCENT ")|(?P<name>" CURRENCY_NAME ")))?)"
+    "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
+    "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp)\\b)|(?![\\w]|[.,]\\d))"
+    "(?:[ -]?(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")))?)"
     "|(?P<spelt>(?P<words>" NUMBER_WORDS ")"
     "(?:(?P<wpart> and an? (?:half|quarter)| and three[ -]quarters| point(?: (?:" DIGIT_WORD ")\\b){1,4})"
     "(?: (?P<wscale>hundred|thousand|million|billion|trillion)\\b)?)?(?:[ -](?:(?P<wpercent>" PERCENT
-    ")|(?P<wname>" CURRENCY_NAME ")))?)"
+    ")|(?P<wname>" CURRENCY_NAME ")|(?P<wmeasure>" MEASURE ")))?)"
     ")";
 
 // The groups of `QUANTITY`; those of its kinds come first.
 enum Group {
     G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
-    G_FISCAL, G_QUARTER, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
-    G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT, G_COUNT
+    G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
+    G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_COUNT
 };
 const char* const GROUPS[] = {
     "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "wide", "digital", "uhr", "noon", "half",
-    "fiscal", "quarter", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "fiscal", "quarter", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
+    "cents", "measure", "wmeasure", "hn", "hw", "ten",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -124,11 +131,13 @@ const char* const SPELT[] = {
     "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
+    "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
     "half past", "financial", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 const char* const WORDY[] = {
     "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
+    "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
 const char* const BEGINNINGS[] = {
@@ -136,7 +145,8 @@ const char* const BEGINNINGS[] = {
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
     "billion", "trillion", "dozen", "half a", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
-    "q4", "first", "second", "third", "fif", "eigh", "nin", "twel", "mon", "tue", "wed", "thu", "fri",
+    "q4", "first", "second", "third", "fourth", "fif", "sixth", "seventh", "eigh", "nin", "tenth", "eleventh", "twel",
+    "twentieth", "thirtieth", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "half past", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
     "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
@@ -166,6 +176,9 @@ struct Quantity {
     Py_ssize_t start = 0, end = 0;
     std::vector<Key> keys;  // its values from the most to the least exact
     Py_ssize_t figure = -1, figure_end = -1;  // of its number without unit
+    bool measured = false;  // whether it has a unit of measure
+    bool few = false;  // whether it is a word from one to ten
+    bool attached = false;  // whether a unit follows it without a blank: "5kg"
     Letters single;  // how it is written as one word
     bool zoned = false;  // of a time whose zone is known: its minutes from UTC, and the time there
     long offset = 0, utc = 0;
@@ -182,7 +195,7 @@ struct Quantity {
     Letters clock() const {
         return zoned && keys[0].is("t") ? Key{keys[0].parts[0], keys[0].parts[1]}.whole() : keys[0].whole();
     }
-    bool is_money() const { return keys[0].is("n") && keys[0].parts.size() > 2 && kind() != U"%"; }
+    bool is_money() const { return keys[0].is("n") && keys[0].parts.size() > 2 && kind() != U"%" && !measured; }
 };
 
 inline Letters digits(unsigned __int128 value) {
@@ -225,6 +238,13 @@ struct Decimal {
         while (at > 0 && coefficient[at - 1] == '9') coefficient[--at] = '0';
         if (at) coefficient[at - 1]++;
         else { coefficient.insert(coefficient.begin(), U'1'); coefficient.resize(28); exponent++; }
+    }
+
+    void multiply(long factor) {
+        if (factor == 1 || coefficient.size() > 18) return;
+        unsigned __int128 value = 0;
+        for (char32_t digit : coefficient) value = value * 10 + (digit - '0');
+        coefficient = digits(value * (unsigned __int128)factor);
     }
 
     Letters shown() const {
@@ -448,20 +468,29 @@ class Notation {
                 for (const Text& passage : passages) known.push_back(read_all(passage));
                 known.push_back(read_all(query));
             }
-            if (all_decimal(raw) && raw.size() < 3) continue;  // may be the item of a list, too
+            if (all_decimal(raw) && raw.size() < 3 && !is_counted(text, item)) continue;
             bool is_said = is_known(item, known);
-            if (!is_said && is_other_money(item, known)) {
-                replaced.push_back(item.start);  // as words of no passage: amount and currency
-                changes.push_back({item.start, item.end, item.single + U"amount othercurrency"});
+            std::vector<Letters> beside;
+            bool is_replaced = false;
+            if (!is_said) {
+                beside = words_beside(text, item.start, item.end);
+                is_replaced = stands_replaced(item, beside, said, known);
+            }
+            if (!is_said && (item.is_money() || is_replaced) && is_other_unit(item, known)) {
+                replaced.push_back(item.start);  // as words of no passage: amount and unit
+                changes.push_back({item.start, item.end, item.single + U"amount otherunit"});
                 continue;
             }
+            size_t count = changes.size();
             if (is_said || !item.is_time()) write_as_known(item, raw, text, known, changes);
-            if (is_said) continue;
-            std::vector<Letters> beside = words_beside(text, item.start, item.end);
-            if (!stands_replaced(item, beside, said, known)) continue;
+            if (!is_replaced) continue;
             replaced.push_back(item.start);
             if (item.is_time())  // as one word: no part of it is found by chance
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"min"});
+            else if (item.keys[0].is("century"))
+                changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"century"});
+            else if (item.few && count == changes.size())
+                changes.push_back({item.figure, item.figure_end, item.single});
         }
         return replaced;
     }
@@ -525,6 +554,22 @@ class Notation {
     // Whether what stands at a place goes on with a word or a number.
     static bool joins_before(const Text& text, Py_ssize_t at) {
         return at > 0 && (text.at(at - 1) == '.' || is_word(text.at(at - 1)));
+    }
+
+    // Whether a small number stands before a word within a line, so that it is no item of a list,
+    // and not behind what is cited: "Passage 3 says".
+    static bool is_counted(const Text& text, const Quantity& item) {
+        static const std::unordered_set<Letters> cited = {
+            U"passage", U"passages", U"document", U"documents", U"source", U"sources", U"doc", U"chunk", U"excerpt",
+            U"context", U"reference", U"step", U"item", U"option", U"article", U"result"};
+        Py_ssize_t before = item.start - 1, behind = item.end + 1;
+        if (before < 1 || text.at(before) != ' ' || behind >= text.size) return false;
+        Py_UCS4 after = text.at(item.end);
+        if (after != '(' && (after != ' ' || !Py_UNICODE_ISLOWER(text.at(behind)))) return false;
+        if (text.at(before - 1) == ',') return true;
+        Py_ssize_t start = before;
+        while (start > 0 && before - start < 12 && Py_UNICODE_ISALPHA(text.at(start - 1))) start--;
+        return start < before && !cited.count(lower(text.part(start, before)));
     }
 
     static bool looks_structured(const Text& text) {
@@ -604,13 +649,21 @@ class Notation {
         return most == place.clock || (last == place.key && (most == last || place.clock == place.key));
     }
 
-    // Whether passages have the same amount in another currency.
-    static bool is_other_money(const Quantity& item, const std::vector<Quantities>& known) {
-        if (!item.is_money()) return false;
-        Letters amount = item.keys.back().whole();
+    // Rates of the same are of one kind: "mg/kg" and "mg/ml".
+    static bool is_same_kind(const Letters& one, const Letters& other) {
+        size_t at = one.find(U'/');
+        return one == other || (at != Letters::npos && one.compare(0, at + 1, other, 0, at + 1) == 0);
+    }
+
+    // Whether passages have the same number with another currency, or with another unit of its kind.
+    static bool is_other_unit(const Quantity& item, const std::vector<Quantities>& known) {
+        if (item.keys.size() < 2 || !(item.is_money() || item.measured)) return false;
+        Letters number = item.keys.back().whole();
         for (const Quantities& one : known)
             for (const Place& place : one.places)
-                if (place.key == amount && place.money && place.kind != item.kind()) return true;
+                if (place.key == number && place.money == item.is_money() && place.most != place.key &&
+                    (item.is_money() || is_same_kind(place.kind, item.kind())))
+                    return true;
         return false;
     }
 
@@ -620,7 +673,7 @@ class Notation {
         if (beside.size() < 2) return false;
         for (const Quantities& one : known)
             for (const Place& place : one.places) {
-                if (place.kind != item.kind() || said.count(place.most)) continue;
+                if (!is_same_kind(place.kind, item.kind()) || said.count(place.most)) continue;
                 if (said.count(place.key) && place.key != item.keys.back().whole()) continue;
                 std::vector<Letters> there = words_beside(*one.text, place.start, place.end);
                 int shared = 0;
@@ -667,7 +720,7 @@ class Notation {
             for (const Quantities& one : known) {
                 auto found = one.whole.find(whole);
                 if (found == one.whole.end()) continue;
-                if (item.figure >= 0 && key.parts.size() == 2 && item.keys.size() == 2) break;  // another unit
+                if (item.figure >= 0 && key.parts.size() == 2 && item.keys.size() > 1) break;  // another unit
                 Letters as = found->second;
                 const std::vector<Letters>& most = item.keys[0].parts;
                 if (key.is("d") && key.parts.size() < most.size() && as.find(most[1]) == Letters::npos)
@@ -676,6 +729,7 @@ class Notation {
                     auto figure = one.figures.find(whole);
                     if (figure != one.figures.end()) as = figure->second;
                 }
+                if (all_decimal(raw) && as.find(U'.') != Letters::npos) return;  // the same number: "3.0"
                 if (lower(as) != lower(raw)) changes.push_back({item.start, item.end, as});
                 return;
             }
@@ -689,10 +743,13 @@ class Notation {
                 as = found->second;
                 break;
             }
+            if (as.empty() && item.few) return;
+            if (all_decimal(figure) && as.find(U'.') != Letters::npos) return;  // the same number: "3.0"
             if (as.empty()) {
                 bool whole = item.single.find(U'.') == Letters::npos;
                 as = !all_decimal(figure) && whole ? item.single : figure;
             }
+            if (item.attached) as.push_back(' ');
             if (as != figure) changes.push_back({item.figure, item.figure_end, as});
             return;
         }
@@ -814,6 +871,33 @@ class Notation {
         item.figure_end = match.end(group);
         item.single = value;
         return true;
+    }
+
+    // Of an amount with a unit of measure, in its base unit; false if it is none.
+    bool measured(const Match& match, const Decimal& value, const Letters& written, Group figure, Quantity& item) const {
+        Measure unit;
+        if (!measures_.find(written, unit)) return false;
+        Decimal base = value;
+        base.multiply(unit.times);
+        base.exponent += unit.power;
+        Letters most = base.shown();
+        if (!unit.based) most += U" " + unit.name;
+        item.measured = true;
+        item.keys.push_back(Key{U"n", most, unit.kind});
+        return amount(match, value.shown(), Letters(), figure, item);
+    }
+
+    // "85 cents" are 0.85 of a dollar or euro.
+    bool cents(const Match& match, const Decimal& value, const Letters& name, Quantity& item) const {
+        Decimal whole = value;
+        whole.exponent -= 2;
+        if (name == U"pence") {
+            item.keys.push_back(Key{U"n", whole.shown(), U"£"});
+        } else {
+            item.keys.push_back(Key{U"n", whole.shown(), U"$"});
+            item.keys.push_back(Key{U"n", whole.shown(), U"€"});
+        }
+        return amount(match, value.shown(), Letters(), G_FIGURE, item);
     }
 
     // Add a fraction: "and a half", "1/4", "point five".
@@ -998,6 +1082,16 @@ class Notation {
                 if (!value && !parse_words(hour, value)) return false;
                 return value <= 12 && time(item, (long)value * 60 + 30, false);
             }
+            case G_CENTURY: {
+                long century = day_number(match.has(groups_[G_HN]) ? of(G_HN) : of(G_HW));
+                if (!century) return false;
+                item.keys.push_back(Key{U"century", digits(century)});
+                return true;
+            }
+            case G_DECADE: {
+                item.keys.push_back(Key{U"decade", of(G_TEN)});
+                return true;
+            }
             case G_FISCAL: {
                 Letters year = match.has(groups_[G_FY2]) ? of(G_FY2) : full_year(of(G_FY));
                 item.keys.push_back(Key{U"fy", year});
@@ -1031,10 +1125,13 @@ class Notation {
                 bool attached = of(G_SCALE) == U"M" && Py_UNICODE_ISDECIMAL(text.at(match.start(groups_[G_SCALE]) - 1));
                 bool letter = (scale == U"m" && !attached) || scale == U"t" || scale == U"mm";
                 Group figure = G_FIGURE;
-                if (letter && sign.empty() && name.empty() && (scale == U"mm" || !all_decimal(of(G_VALUE)))) {
-                    scale.clear();  // metres and millimetres
+                Letters measure = of(G_MEASURE);
+                bool metres = letter && sign.empty() && name.empty();
+                if (metres && (scale == U"mm" || !all_decimal(of(G_VALUE)))) {
+                    measure = scale;  // metres, millimetres, tonnes
+                    scale.clear();
                     figure = G_VALUE;
-                    item.end = match.end(groups_[G_VALUE]);
+                    metres = false;
                 }
                 Decimal value;
                 Letters percent = of(G_PERCENT);
@@ -1044,18 +1141,37 @@ class Notation {
                 value.scale(power_of(scale));
                 Letters power = of(G_POWER);
                 if (!power.empty()) value.scale(number_of(power));
+                if (lower(percent.substr(0, 1)) == U"b") value.exponent -= 2;  // basis points
+                item.attached = item.end > match.end(groups_[figure]) && text.at(match.end(groups_[figure])) != ' ';
+                if (metres && scale == U"m" && of(G_SCALE) == U"m") {  // or millions
+                    Decimal length = value;
+                    length.exponent -= 6;
+                    item.keys.push_back(Key{U"n", length.shown(), U"length"});
+                    item.measured = true;
+                }
+                if (match.has(groups_[G_CENTS])) return cents(match, value, lower(of(G_CENTS)), item);
+                if (!measure.empty() && measured(match, value, measure, figure, item)) return true;
+                if (!measure.empty()) {
+                    item.end = match.end(groups_[figure]);
+                    if (item.end < text.size && is_word(text.at(item.end))) return false;
+                    item.attached = false;
+                }
                 return amount(match, value.shown(), unit(percent, sign, name), figure, item);
             }
             default: {
                 Letters low = lower(of(G_WORDS)), in = unit(of(G_WPERCENT), Letters(), of(G_WNAME));
                 if (low == U"a" || low == U"an" || low == U"half a") return false;
-                if (in.empty()) {
-                    static const Letters few[] = {
-                        U"one", U"two", U"three", U"four", U"five", U"six", U"seven", U"eight",
-                        U"nine", U"ten"};
-                    if (!match.has(groups_[G_WPART]))
-                        for (const Letters& word : few) if (low == word) return false;
+                Letters measure = of(G_WMEASURE);
+                static const std::unordered_set<Letters> few = {
+                    U"one", U"two", U"three", U"four", U"five", U"six", U"seven", U"eight", U"nine", U"ten"};
+                item.few = !match.has(groups_[G_WPART]) && few.count(low);
+                Measure of_measure;
+                if (!measure.empty() && !measures_.find(measure, of_measure)) {
+                    measure.clear();
+                    item.end = match.end(groups_[match.has(groups_[G_WPART]) ? G_WPART : G_WORDS]);
+                    if (match.has(groups_[G_WSCALE])) item.end = match.end(groups_[G_WSCALE]);
                 }
+                if (item.few && in.empty() && measure.empty()) return false;
                 unsigned __int128 value;
                 if (!parse_words(low, value)) return false;
                 Decimal whole{digits(value), 0};
@@ -1063,11 +1179,13 @@ class Notation {
                 if (!part.empty()) {
                     if (!add_part(whole, part)) return false;
                     whole.scale(power_of(lower(of(G_WSCALE))));
-                    bool done = amount(match, whole.shown(), in, G_WORDS, item);
+                    if (measure.empty() || !measured(match, whole, measure, G_WORDS, item))
+                        amount(match, whole.shown(), in, G_WORDS, item);
                     int last = groups_[match.has(groups_[G_WSCALE]) ? G_WSCALE : G_WPART];
                     item.figure_end = match.end(last);
-                    return done;
+                    return true;
                 }
+                if (!measure.empty() && measured(match, whole, measure, G_WORDS, item)) return true;
                 return amount(match, digits(value), in, G_WORDS, item);
             }
         }
@@ -1079,6 +1197,7 @@ class Notation {
     Pattern quantity_, beside_;
     int groups_[G_COUNT];
     Words spelt_, wordy_, beginnings_;
+    Measures measures_;
 };
 
 }  // namespace ragmeter

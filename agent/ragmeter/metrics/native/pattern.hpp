@@ -105,7 +105,7 @@ struct Node {
 };
 
 struct Match {
-    static constexpr int MOST = 96;
+    static constexpr int MOST = 112;
     Py_ssize_t places[2 * MOST];
     Py_ssize_t start() const { return places[0]; }
     Py_ssize_t end() const { return places[1]; }
