@@ -50,7 +50,11 @@ _ERROR = re.compile(
     r"|traceback \(most recent|failed to (?:call|execute|invoke|run) )",
     re.IGNORECASE,
 )
-_END_TAG = re.compile(r"</\w+>$")
+_CONTENT_TAG = re.compile(
+    r"<(document_contents?|page_content|content|text)>(.*?)(?:</\1>|\Z)", re.DOTALL
+)
+_SOURCE_TAG = re.compile(r"<(?:source|id|title|url)>([^<>]{1,500})</")
+_END_TAG = re.compile(r"(?:</\w+>\s*)+$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
@@ -150,6 +154,8 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
             if key not in layer:
                 continue
             text = layer[key]
+            if isinstance(text, list) and key == "highlights":
+                text = "\n".join(one for one in text if isinstance(one, str))
             if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
                 text = text.get("text")
             if isinstance(text, str) and text.strip() and not is_embedding(text):
@@ -243,10 +249,25 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
             if has_texts(documents):
                 return documents
             without_text = documents if without_text is None else without_text
+    only = _only_list(value)
+    if only is not None:
+        documents = read_documents(only, depth=depth + 1)
+        if has_texts(documents):
+            return documents
     if without_text is not None:
         return without_text
     document = _from_mapping(value)
     return [document] if document.text or document.gap is not Reason.PASSAGES_ID_ONLY else None
+
+
+def _only_list(value: Mapping[str, Any]) -> list[Any] | None:
+    """Return the only list of objects that an object holds, whatever its name is."""
+    lists = [
+        one
+        for one in value.values()
+        if isinstance(one, list) and one and all(isinstance(item, dict) for item in one)
+    ]
+    return lists[0] if len(lists) == 1 else None
 
 
 def _bedrock_references(value: Mapping[str, Any]) -> list[Any] | None:
@@ -273,6 +294,10 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
         opened.get("isError") is True or opened.get("is_error") is True
     ):
         return None  # of MCP
+    if isinstance(opened, dict) and isinstance(opened.get("structuredContent"), dict):
+        structured = read_documents(opened["structuredContent"])
+        if has_texts(structured):
+            return structured
     documents = None if _holds_messages(opened) else read_documents(opened)
     if documents:
         if not has_texts(documents):
@@ -345,7 +370,7 @@ def split_joined_documents(text: str) -> list[RetrievedDocument] | None:
             continue
         ends = [*(mark.start() for mark in marks[1:]), len(text)]
         pieces = [
-            (
+            _inner_document(
                 mark.groupdict().get("id") or "",
                 _END_TAG.sub("", text[mark.end() : end].strip()).strip(),
             )
@@ -353,6 +378,15 @@ def split_joined_documents(text: str) -> list[RetrievedDocument] | None:
         ]
         return [_document(piece, id=name[:MAX_ID]) for name, piece in pieces if piece]
     return None
+
+
+def _inner_document(name: str, text: str) -> tuple[str, str]:
+    """Return id and text of a document, which may have tags of its own for source and content."""
+    content = _CONTENT_TAG.search(text)
+    source = _SOURCE_TAG.search(text[: content.start()]) if content else None
+    if content is None:
+        return name, text
+    return source[1].strip() if source else name, content[2].strip()
 
 
 def _columns(value: Mapping[str, Any]) -> list[RetrievedDocument] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -93,6 +94,19 @@ _CHECKS = re.compile(
     r"|self_?reflect\w*)(?:$|[\W_])",
     re.IGNORECASE,
 )
+# what a call is told to write once the answer is there: a title, further questions, memories
+_AFTERWARDS = re.compile(
+    r"\b(?:write|generate|create|provide|suggest|give|come up with|propose|produce|make|predict)\b"
+    r"[^.\n]{0,80}\b(?:title|headline|follow[- ]?ups?|tags|questions)\b"
+    r"|\btitle (?:for|of) (?:this|the|our) (?:chat|conversation|thread|dialog)"
+    r"|\b(?:extract|save|store|identify|list)\b[^.\n]{0,60}\b(?:facts|memor(?:y|ies)|entities|keywords"
+    r"|topics|preferences)\b"
+    r"|\b(?:summari[sz]e|compress|condense)\b[^.\n]{0,60}\b(?:conversation|chat|dialog(?:ue)?|history)\b"
+    r"|\b(?:classify|categori[sz]e)\b[^.\n]{0,60}\b(?:conversation|chat|dialog|topic|intent|sentiment)\b",
+    re.IGNORECASE,
+)
+_MAX_INSTRUCTIONS = 50_000  # characters of a call's input that are searched for such words
+_MIN_ANSWER_WORDS = 3  # of an answer that is looked for in the input of a later call
 _RESOURCE_TAGS = {
     "environment": ("deployment.environment.name", "deployment.environment"),
     "service_version": ("service.version",),
@@ -273,6 +287,7 @@ class _RequestFields:
         self._server = server
         self._settings = settings
         self._text_limit = settings.text_limit
+        self._followers: dict[int, bool] = {}  # by the identity of a call
         self.nodes = list(node.walk())
         self.retrievals = find_retrievals(node)
         self.retrieved = collect_passages(node, settings)
@@ -430,9 +445,15 @@ class _RequestFields:
         def checks(call: SpanNode) -> bool:
             above = takewhile(lambda node: node is not self.node, call.ancestors())
             named = any(_CHECKS.search(node.span.name) for node in (call, *above))
-            return named or _gives_verdict(call, calls)
+            return named or _gives_verdict(call, calls) or self._follows_answer(call)
 
         return [call for call in calls if not checks(call)] or calls
+
+    def _follows_answer(self, call: SpanNode) -> bool:
+        """Return whether a call was given an earlier answer to write a title or the like of it."""
+        if id(call) not in self._followers:
+            self._followers[id(call)] = _follows_answer(call, self.calls)
+        return self._followers[id(call)]
 
     def _in_tools(self) -> set[int]:
         inside: set[int] = set()
@@ -659,11 +680,38 @@ def _gives_verdict(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
     for earlier in calls:
         answer = (earlier.content().answer or "").strip()
         worded = len(answer) > len(verdict) or (verdict[-1] in "}`" and len(answer.split()) > 1)
-        if earlier.end <= call.start and worded and not answer.endswith("?"):
-            given = (value for value in call.span.attributes.values() if isinstance(value, str))
-            if any(answer in value for value in given):
-                return True
+        may_be = earlier.end <= call.start and worded and not answer.endswith("?")
+        if may_be and _was_given(call, answer):
+            return True
     return False
+
+
+def _follows_answer(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
+    """Return whether a call was given an answer of earlier ones, and writes something about it."""
+    query = call.content().query
+    for earlier in calls[-_MAX_COMPARED_CALLS:]:
+        answer = (earlier.content().answer or "").strip() if earlier.end <= call.start else ""
+        # in a loop over a model the user's message stays the same
+        if (
+            len(answer.split(None, _MIN_ANSWER_WORDS - 1)) >= _MIN_ANSWER_WORDS
+            and query != earlier.content().query
+            and _was_given(call, answer)
+        ):
+            texts = (text[:_MAX_INSTRUCTIONS] for text in (*_texts(call), query or ""))
+            return any(_AFTERWARDS.search(text) for text in texts)
+    return False
+
+
+def _texts(call: SpanNode) -> list[str]:
+    """Return all texts of a call's attributes and events."""
+    holders = [call.span.attributes, *(event.attributes for event in call.span.events)]
+    return [value for holder in holders for value in holder.values() if isinstance(value, str)]
+
+
+def _was_given(call: SpanNode, answer: str) -> bool:
+    """Return whether a call holds an earlier answer, which may stand within JSON."""
+    forms = {answer, json.dumps(answer)[1:-1], json.dumps(answer, ensure_ascii=False)[1:-1]}
+    return any(form in text for text in _texts(call) for form in forms)
 
 
 def _last_copies(calls: Sequence[SpanNode]) -> list[SpanNode]:
