@@ -68,7 +68,7 @@ _T = TypeVar("_T")
 
 _TURN = 64  # traces that one control record holds for; a scrape waits while they are counted
 _HELD_SECONDS = 0.02  # of the lock, while rules are evaluated across a gap of event time
-_LINGER_SECONDS = 0.5  # live traffic is gathered so long: a commit costs more than a trace
+_LINGER_SECONDS = 1.0  # live traffic is gathered so long: a commit costs as much as 15 traces
 
 # The reason of the dead letters of the worker; the others are counted where traces come in.
 _INTERNAL_ERROR = "internal_error"
@@ -257,7 +257,8 @@ class Worker:
 
     def wake(self) -> None:
         """Fetch from the queue now: something was added."""
-        self._wake.set()
+        if not self._wake.is_set():  # a worker that is awake clears it before it fetches
+            self._wake.set()
 
     def mark_damaged(self, error: Exception) -> None:
         """End the worker, as the state file is damaged."""
