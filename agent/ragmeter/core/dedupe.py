@@ -40,6 +40,10 @@ class DedupeClock:
     start: float | None = None
     outside: int = 0
 
+    def copy(self) -> DedupeClock:
+        """Return another one that stands as this does."""
+        return DedupeClock(self.horizon, self.start, self.outside)
+
     def rotate(self, timestamp: float) -> bool:
         """Observe a trace's event time; return whether a new generation begins with it."""
         if self.start is None:

@@ -181,7 +181,7 @@ def _count_items(
     bad: Sequence[tuple[DecodeFailure, int]],
     arrivals: Sequence[TraceArrival],
 ) -> dict[CounterKey, float]:
-    counts = count_failures([item for item, _ in bad])
+    counts = count_failures([item for item, _ in bad]) if bad else {}
     label = (("source", source),)
     if good:
         counts["ragmeter_traces_received_total", label] = len(good)

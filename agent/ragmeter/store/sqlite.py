@@ -16,13 +16,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
-from ragmeter.core.counters import CounterKey
+from ragmeter.core.counters import CounterKey, Labels
 from ragmeter.core.dedupe import DedupeClock
 from ragmeter.core.errors import QueueFull, StateError, StateLostError
 from ragmeter.core.tiers import MetricScorer, Tier
@@ -267,7 +268,7 @@ class SqliteStore:
                 )
             with self.transaction() as db:
                 generation = self._generation
-                clock = replace(self._seen)
+                clock = self._seen.copy()
                 for arrival in arrivals:
                     if clock.rotate(arrival.timestamp):
                         fresh += _remember_keys(db, generation, keys)
@@ -282,8 +283,9 @@ class SqliteStore:
                 queued = [arrival for arrival in new if not arrival.held] if held else new
                 self.continue_queue(db)
                 for table, rows in (("held", held), ("inbox", queued)):
-                    values = [(row.timestamp, received, row.body) for row in rows]
-                    insert_rows(db, table, "timestamp, received, body", values)
+                    if rows:
+                        values = [(row.timestamp, received, row.body) for row in rows]
+                        insert_rows(db, table, "timestamp, received, body", values)
                 last = db.execute("SELECT last_insert_rowid()").fetchone()[0]
                 increments = dict(counts or {})
                 if count_duplicates and done.duplicates:
@@ -354,7 +356,7 @@ class SqliteStore:
 
         That is if some must be held, all are known, or a generation of keys begins.
         """
-        clock = replace(self._seen)
+        clock = self._seen.copy()
         if any(clock.rotate(arrival.timestamp) for arrival in arrivals) or clock != self._seen:
             return None
         first = self.last_id("inbox") + 1
@@ -471,7 +473,7 @@ class SqliteStore:
         """
         # encoded before the transaction, for which senders wait
         buckets = [(tuple(key), data) for *key, data in step.buckets]
-        counters = [((name, json.dumps(labels)), n) for (name, labels), n in step.counters]
+        counters = [((name, _labels_text(labels)), n) for (name, labels), n in step.counters]
         texts = {name: json.dumps(value) for name, value in step.meta.items()}
         meta = [item for item in texts.items() if self._saved_meta.get(item[0]) != item[1]]
         draws = list(map(_draw_row, step.draws))
@@ -578,8 +580,13 @@ def add_counts(db: sqlite3.Connection, counts: Mapping[CounterKey, float]) -> No
     db.executemany(
         "INSERT INTO counters VALUES(?, ?, ?)"
         " ON CONFLICT DO UPDATE SET value = value + excluded.value",
-        [(name, json.dumps(labels), by) for (name, labels), by in counts.items()],
+        [(name, _labels_text(labels), by) for (name, labels), by in counts.items()],
     )
+
+
+@lru_cache(maxsize=2_048)  # the same come again and again
+def _labels_text(labels: Labels) -> str:
+    return json.dumps(labels)
 
 
 def insert_rows(
