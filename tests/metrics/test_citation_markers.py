@@ -88,7 +88,22 @@ def test_an_explicit_citation_without_a_place_stands_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 200_000, "【" * 200_000, "[1" * 100_000, "[1]" * 70_000, "[1-9999999]" * 9]
+    "text",
+    [
+        "[" * 200_000,
+        "【" * 200_000,
+        "[1" * 100_000,
+        "[1]" * 70_000,
+        "[1-9999999]" * 9,
+        "<1>" * 40_000,
+        "<d1>" * 40_000,
+        "75 m ^" * 20_000,
+        "1 U.S. " * 30_000,
+        "Aa Bb (" * 20_000,
+        "{{cite web " * 20_000,
+        "press [1] " * 10_000,
+        "note 1" * 30_000,
+    ],
 )
 def test_hostile_brackets_cost_linear_time(text: str) -> None:
     before = time.process_time()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ragmeter.core.folded_text import INVISIBLE
-from ragmeter.metrics.citation_targets import LABEL, Resolver, Targets
+from ragmeter.metrics.citation_targets import LABEL, LEAD, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern
 from ragmeter.metrics.plain_text import CIRCLED, RAISED, RAISED_IN_BRACKETS
@@ -39,13 +39,16 @@ _LINK = Pattern(
 )
 _WIDE = Pattern(
     r"【([^【】\n]{1,120})】|［([^［］\n]{1,120})］|〔([^〔〕\n]{1,120})〕|〖([^〖〗\n]{1,120})〗"
-    r"|⟦([^⟦⟧\n]{1,120})⟧|[「『⟨〈‹❲](\d{1,3})[」』⟩〉›❳]"
+    r"|⟦([^⟦⟧\n]{1,120})⟧|﹝([^﹝﹞\n]{1,120})﹞|《([^《》\n]{1,120})》|[「『⟨〈‹❲](\d{1,3})[」』⟩〉›❳]"
 )
 _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
 _ROUND_CITES = Pattern(
-    rf"\s{{0,3}}(?:(?:see|per|cf\.?|from|as per|according to|based on)\s{{1,3}}(?:the\s)?)?"
-    rf"(?:{LABEL}(?:\s?[#:]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)|.{{1,100}}?\.(?:pdf"
+    rf"\s{{0,3}}(?:{LEAD})?"
+    rf"(?:{LABEL}(?:\s?[#:]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
+    r"|[^,;]{2,80},\s?(?:pp?\.|pages?|seiten?|s\.|pág(?:ina)?s?\.?|sec\.|section|ch\.|chapter"
+    r"|§)\s?\d"
+    r"|.{1,100}?\.(?:pdf"
     rf"|docx?|md|html?|txt|pptx?"
     r"|xlsx?|csv|json|rst)\b",
     IGNORE_CASE,
@@ -55,10 +58,71 @@ _AUTHORS = Pattern(
     r"[(\[]\s?[A-Z][\w'’-]{1,30}(?:(?:,\s|\s(?:and|&)\s)[A-Z][\w'’-]{1,30}){0,4}"
     r"(?:,?\set\sal\.?,?\s|,\s)(?:19|20)\d\d[a-z]?(?:[,;:][^()\[\]\n]{0,100})?[)\]]"
 )
+# "(Smith 2020)", "[Smith & Jones, 2020a]", "(see Smith, 2020, p. 3)", "(World Bank, 2021)"
+_LOOSE_AUTHORS = Pattern(
+    rf"[(\[]\s?(?:{LEAD})?[A-Z][\w'’-]{{1,30}}(?:(?:\s(?:and|&|of|for|the|on)"
+    rf"|,)?\s[A-Z&][\w'’-]{{0,30}}){{0,6}}"
+    r"(?:\set\sal\.?)?,?\s\(?(?:19|20)\d\d[a-z]?\)?(?:[,;:][^()\[\]\n]{0,100})?[)\]]"
+)
+# "Smith et al. (2020)", "Smith (2020) argues"
+_NARRATIVE = Pattern(
+    r"\b[A-Z][\w'’-]{1,30}(?:(?:\s(?:and|&)\s[A-Z][\w'’-]{1,30})?\set\sal\.?,?\s\((?:19"
+    r"|20)\d\d[a-z]?\)"
+    r"|(?:\s(?:and|&)\s[A-Z][\w'’-]{1,30})?\s\((?:19|20)\d\d[a-z]?\)\s(?:says?|shows?|argues?"
+    r"|finds?|found|reports?"
+    r"|reported|states?|notes?|suggests?|showed|argued|concludes?|concluded|observes?|writes?))"
+)
 _CALENDAR = Pattern(
-    r"[(\[]\s?(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|spring|summer|autumn|fall|winter)",
+    r"[(\[]\s?(?:(?:early|late|mid|since|until|from|as of|in|q[1-4]|h[12]|fy|cy|fiscal|euro|expo"
+    r"|olympics|windows|office"
+    r"|server|version|edition|model|class|vintage|copyright|updated|founded|born|est)\b|easter"
+    r"|christmas|jan|feb|mar|apr|may"
+    r"|jun|jul|aug|sep|oct|nov|dec|spring|summer|autumn|fall|winter)",
     IGNORE_CASE,
 )
+# What only names a work: "doi:10.1000/1", "(RFC 2616)", "347 U.S. 483", "(§ 433 BGB)", "(ibid.)"
+_WORK = Pattern(
+    r"\bdoi:\s?10\.\d{4,9}/\S{1,100}|\barxiv:\s?\d{4}\.\d{4,5}|[(\[](?:rfc|pmid|pmc|isbn|ecli|iso"
+    r"|celex)[\s:-]{0,2}\d"
+    r"[^()\[\]\n]{0,40}[)\]]|[(\[](?:ibid|id\. at|op\. cit|loc\. cit)\b[^()\[\]\n]{0,40}[)\]]"
+    r"|\b\d{1,4}\s(?:U\.\s?S\.|F\.\s?(?:2d|3d|4th|Supp\.)|S\.\s?Ct\.|L\.\s?Ed\.)\s\d{1,4}"
+    r"|\((?:\d{1,3}\s(?:U\.\s?S\.\s?C\.|C\.\s?F\.\s?R\.)|§{1,2}\s?\d|art(?:icle|ikel|\.)?\s\d"
+    r"|(?:bgh|bverfg|bag|eugh|bfh)\b)"
+    r"[^()\n]{0,80}\)|\{\{(?:sfn|harv[a-z]{0,4}|cite|citation|refn|rp)\b[^{}\n]{0,300}\}\}",
+    IGNORE_CASE,
+)
+# "[note 1]", "[Evidence: 2]": a word and numbers in brackets at the end of a clause
+_WORDED = Pattern(
+    r"([^\W\d_]{2,20}(?:\s[^\W\d_]{2,20})?)[\s.:#]{1,3}(\d{1,3}(?:\s?[,;–-]\s?\d{1,3}){0,5})\Z"
+)
+_HOLDS_TEXT = frozenset(
+    ("evidence", "extract", "result", "search", "text", "fact", "web", "record", "entry", "hit")
+)
+_MAY_CITE = frozenset(("note", "item", "article", "section", "paragraph", "part"))
+# "[1a]", "[1: 3]", "[iv]", "[B]": of what, who knows
+_SHORT = Pattern(
+    r"\d{1,2}[a-z]\Z|\d{1,3}:\s\d{1,4}\Z|[ivx]{2,5}\Z|[IVX]{2,5}\Z|[A-Z][A-Za-z+]{1,4}\d\d[a-z]?\Z"
+)
+_LETTER = Pattern(r"[A-HJ-Z]\Z")
+# Keys and choices: "press [1] for English"
+_CHOICE = Pattern(
+    r"\b(?:press|type|enter|dial|tap|hit|choose|select|grade|pulse|appuyez sur)"
+    r"(?:\s(?:the|a|la|el|key|button|option|number|tecla|touche|taste)){0,2}\s\Z",
+    IGNORE_CASE,
+)
+_OPTION = Pattern(r"\b(?:options?|keys?|buttons?)\s\Z", IGNORE_CASE)
+_JSON_KEY = Pattern(r"[\"']\s?:\s{0,3}\Z")
+_CALL = Pattern(
+    r"(?:\b[A-Za-z]|\b(?:sin|cos|tan|log|ln|exp|max|min|print|len|range|sqrt|abs|round|int|str"
+    r"|float|set|get|add|sum|rand"
+    r"|sleep|exit)|\.[a-z_]\w{0,30}|_\w{0,30})\Z"
+)
+_NOT_COUNTED = Pattern(
+    r"(?:\A|\b(?:is|are|was|were|see|than|of|to|the|a|an))\s{0,2}\Z", IGNORE_CASE
+)
+# An asterisk that has no other in its line, and a number behind a full stop: "years.12 The"
+_ASTERISK = Pattern(r"(?<=[a-z]{3})\*{1,2}(?=[.,;](?:\s|\Z)|[ \t]{0,3}(?:\n|\Z))")
+_GLUED = Pattern(r"(?<=[a-z]{4}\.)\d{1,2}(?=\s{1,2}[A-Z]|\s{0,3}\Z)")
 _ORDINARY_NUMBER = Pattern(
     r"\b(?:equations?|eqs?\.?|fig(?:ure|s)?\.?|tables?|sections?|sec\.?|steps?|items?|options?"
     r"|chapters?"
@@ -92,7 +156,8 @@ _REPEATED = (
 _WORDS_BEFORE = Pattern(r"(?:\S{1,40} {1,2}){3}\S{1,40}\Z")
 # A number of something else: "ranked #1", "the value |2|", "a ratio of [1:0]"
 _COUNTS = Pattern(
-    r"\b(?:ranked|ranks?|ranking|rated|number|numbered|issues?|tickets?|bugs?|rooms?|cases?|invoices?"
+    r"\b(?:ranked|ranks?|ranking|rated|number|numbered|issues?|tickets?|bugs?|rooms?|cases?"
+    r"|invoices?"
     r"|orders?|tracks?|songs?|places?|spot|position|player|team|unit|apt|suite|ext|press|dial|the"
     r"|is|are|was|were|be|its?|our|my|your|their|and|or|than|of|to|value|values|norm|ratio|score"
     r"|odds|won|lost|drew|verses?|result|version|release|at|by|with|for|keys?|buttons?|digits?"
@@ -120,7 +185,7 @@ _TAKES_EXPONENT = Pattern(
 _POWER = Pattern(r"(?:(?<![\d.,])(?:\d|10|100)|[⁻)])\Z")
 _TAG = Pattern(
     r"<(cite|citations?|refs?|references?|sources?|docs?|documents?|sup|footnote|fn|co|c|span|a"
-    r"|chunk|passage"
+    r"|chunk|passage|grounding|evidence|context|snippet|cit"
     r"|excerpt|quote)\b([^<>\n]{0,300}?)/?>",
     IGNORE_CASE,
 )
@@ -133,9 +198,9 @@ _ATTRIBUTE = Pattern(
     IGNORE_CASE,
 )
 _BARE_TAG = Pattern(
-    rf"<(?:\|\s?)?(?:(?:{LABEL}|co)[\s:_#-]{{0,2}}(\d{{1,3}}(?:\s?,\s?\d{{1,3}}){{0,9}}"
+    rf"<{{1,2}}(?:\|\s?)?(?:(?:{LABEL}|co)[\s:_#-]{{0,2}}(\d{{1,3}}(?:\s?,\s?\d{{1,3}}){{0,9}}"
     rf"|[\w.-]{{0,40}}\d[\w.-]{{0,40}})"
-    r"|(\d{1,3}))(?:\s?\|)?>",
+    r"|(\d{1,3})|([a-z][\w.-]{0,40}\d))(?:\s?\|)?>{1,2}",
     IGNORE_CASE,
 )
 _LATEX = Pattern(
@@ -170,8 +235,20 @@ _NUMBERED = tuple(
     for head in ("ource", "ocument", "oc", "assage", "hunk", "xcerpt", "ontext", "eference")
 )
 # "Source: manual.pdf, p. 3" on a line of its own or at the end of one
+_HEADS = (
+    r"(?:sources?(?:\s(?:used|documents?|cited|consulted))?|references?|citations?|cited"
+    r"|quoted from|bibliography"
+    r"|works cited|footnotes?|quellen?(?:angaben|verzeichnis)?|belege|einzelnachweise|fuentes?"
+    r"|referencias?|fontes?|fonti"
+    r"|référence?s?|bron(?:nen)?|käll(?:a|or)|kilder?|źródł[oa]|kaynak(?:lar|ça)?|источники?"
+    r"|литература|джерел[оа]"
+    r"|参考资料|参考文献|参考|參考資料|參考文獻|来源|來源|资料来源|出典|引用元|출처|참고\s?자료|참고\s?문헌|المصادر|المصدر|المراجع|स्रोत)"
+)
+_HEAD_ENDS = (
+    r"(?:[sSnraаои]|nen|or|lar|angaben|\(s\))?(?:\s[a-z]{4,9})?[*_ \t\]]{0,4}(?:[:：]|\n|\Z)"
+)
 _HEADED = tuple(
-    (head, Pattern(head + r"s?[*_ \t]{0,4}(?:[:：]|\n|\Z)"))
+    (head, Pattern(head + _HEAD_ENDS))
     for head in (
         "ource",
         "OURCE",
@@ -182,18 +259,50 @@ _HEADED = tuple(
         "ibliography",
         "ootnote",
         "uoted from",
-        "ource document",
+        "Quelle",
+        "Belege",
+        "Einzelnachweise",
+        "Fuente",
+        "Referencia",
+        "Fonte",
+        "Fonti",
+        "Bron",
+        "Kilde",
+        "Kaynak",
     )
 )
+_HEADED_BEYOND_ASCII = tuple(
+    (head, Pattern(head))
+    for head in (
+        "éférence",
+        "Käll",
+        "Źródł",
+        "Источник",
+        "Литература",
+        "Джерел",
+        "参考",
+        "參考",
+        "来源",
+        "來源",
+        "出典",
+        "引用元",
+        "출처",
+        "참고",
+        "المصادر",
+        "المصدر",
+        "المراجع",
+        "स्रोत",
+    )
+)
+_PICTURED = r"(?:[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]{1,4}[ \t]?)?"
 _SOURCE_LINE = Pattern(
-    r"(?:^|\n|(?<=[.!?;)]\s)|(?<=[—–-]\s))[ \t>*_•-]{0,6}(?:sources?|references?|citations?"
-    r"|cited|quoted from|source documents?)"
+    rf"(?:^|\n|(?<=[.!?;)。]\s)|(?<=[。！？])|(?<=[—–-]\s)"
+    rf"|(?<=[\w]\s)(?=[*_]))[ \t>*_•-]{{0,6}}{_PICTURED}{_HEADS}"
     r"[*_]{0,2}\s?[:：][*_]{0,2}[ \t]{0,4}([^\n]{1,300})",
     IGNORE_CASE,
 )
 _SOURCE_LIST = Pattern(
-    r"(?:^|\n)[#*_ \t]{0,6}(?:sources?|references?|citations?|bibliography|works cited|footnotes?)"
-    r"[*_ \t]{0,4}[:：]?[*_ \t]{0,4}\n",
+    rf"(?:^|\n)[#*_ \t>\[]{{0,6}}{_PICTURED}{_HEADS}[*_ \t\]]{{0,4}}[:：]?[*_ \t]{{0,4}}\n",
     IGNORE_CASE,
 )
 _LISTED = Pattern(
@@ -206,7 +315,7 @@ _DEFINITION = Pattern(
     MULTI_LINE,
 )
 _DEFINED_ADDRESS = Pattern(r"<?(?:https?:|www\.|/|#|mailto:|file:)", IGNORE_CASE)
-_ADDRESS = Pattern(r"(?<!\]\()(?<!\w)<?(https?://[^\s<>()\[\]\"']{4,400})>?", IGNORE_CASE)
+_ADDRESS = Pattern(r"(?<!\]\()(?<!\w)<?(https?://[^\s<>()\[\]{}|\"']{4,400})>?", IGNORE_CASE)
 _INDEXED = Pattern(r"[A-Za-z_]\w{0,30}\Z")
 _CODE_AFTER = Pattern(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
@@ -219,8 +328,8 @@ _MATHS = Pattern(
     r"|coordinates|bounds?"
     r"|between|returns?|returned|outputs?|prints?|printed|equals?|yields?|slices?|shapes?"
     r"|dimensions?|inputs?|sorted"
-    r"|indices|scale|within|lies in|falls in|numbers (?:in|from)|values? (?:in|from"
-    r"|of))(?:\s(?:is|are|of|in|to|from))?"
+    r"|indices|scale|within|lies? in|falls? in|ci|numbers (?:in|from)|values? (?:in|from"
+    r"|of))(?:\s(?:is|are|was|were|of|in|to|from))?"
     r"[:\s]|[=∈∪∩×<>+*]|\b[a-z]\sin\s)\s{0,2}\Z",
     IGNORE_CASE,
 )
@@ -231,7 +340,7 @@ _POINTS = Pattern(
 )
 _BOX = Pattern(r"^[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\[[ xX✓]\]", MULTI_LINE)
 _ITEM = Pattern(r"(?:^|\n)[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\Z")
-_CLAUSE_END = Pattern(r"\s{0,2}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
+_CLAUSE_END = Pattern(r"\s{0,3}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
 _DAGGER = Pattern(r"(?<=[\w.,;:!?)\"”])[†‡]")
 _FROM_ZERO = Pattern(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
 _INNER_TAG = Pattern(r"<[^<>]{0,200}>")
@@ -259,15 +368,17 @@ class _Answer:
     listed: dict[str, int] = field(
         default_factory=dict
     )  # passage by its number in a list of sources
-    taken: list[tuple[int, int]] = field(default_factory=list)
+    taken: bytearray = field(default_factory=bytearray)  # 1 for each character that is read
     found: list[Marker] = field(default_factory=list)
 
     def is_taken(self, start: int, end: int) -> bool:
-        return any(start < high and low < end for low, high in self.taken)
+        return self.taken.find(1, start, end) >= 0
 
     def take(self, start: int, end: int, targets: Targets | None) -> None:
         """Read no other marker in [start, end), and keep this one if it names anything."""
-        self.taken.append((start, end))
+        if not self.taken:
+            self.taken = bytearray(len(self.text))
+        self.taken[start:end] = b"\1" * (end - start)
         if targets:
             self.found.append(Marker(start, end, targets))
 
@@ -353,10 +464,12 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_spoken
     if "://" in text:
         yield _read_addresses
-    if _holds(text, _HEADED):
+    if _holds(text, _HEADED) or (wide and _holds(text, _HEADED_BEYOND_ASCII)):
         yield _read_source_lines
     if "@" in text or "*" in text or wide:
         yield _read_repeated
+    yield _read_works
+    yield _read_notes
 
 
 def _blank(match: Found) -> str:
@@ -459,6 +572,8 @@ def _read_tags(state: _Answer) -> None:
         link = given.pop("href", "")
         close = -1 if match.group().endswith("/>") else text.find(f"</{match[1]}>", end, end + 400)
         inside = _INNER_TAG.sub("", text[end:close]).strip(_BRACKETS) if close >= 0 else ""
+        if re.fullmatch(r"[\d\s,;\[\]–-]{1,60}", inside):
+            inside = re.sub(r"\]\s?\[", ",", inside).replace("[", "").replace("]", "")
         stop = close + len(name) + 3 if close >= 0 else end
         if name in ("a", "span"):
             if name == "span" and not re.search("cit|ref|source|foot", match[2], re.IGNORECASE):
@@ -491,17 +606,29 @@ def _read_tags(state: _Answer) -> None:
                 target = ",".join(dict.fromkeys(one.split("-")[0] for one in target.split(",")))
             targets = state.resolver.read(target, start, marked=True)
         else:
-            targets = (
-                state.number(inside)
-                if inside.isdecimal()
-                else state.resolver.read(
-                    inside, start, marked=name.startswith(("cit", "ref", "foot", "fn"))
-                )
-            )
+            address = _ADDRESS.search(inside)
+            index = state.resolver.by_name(address[1], start) if address else None
+            if index is not None:
+                targets = Targets([index])
+            elif inside.isdecimal():
+                targets = state.number(inside)
+            else:
+                marked = name.startswith(("cit", "ref", "foot", "fn"))
+                targets = state.resolver.read(inside, start, marked=marked)
         wraps = close >= 0 and len(inside.split()) > 3
         state.take(*((close, stop) if wraps else (start, stop)), targets)
     for match in _BARE_TAG.finditer(text):
         if not state.is_taken(*match.span()):
+            if match[2] and (
+                text[max(0, match.start() - 1) : match.start()].isalnum()
+                or not _closes_clause(text, *match.span())
+            ):
+                continue  # "vector<1>"
+            if match[3]:
+                index = state.resolver.by_id(match[3])
+                if index is not None:
+                    state.take(*match.span(), Targets([index]))
+                continue
             body = match[1] or match[2]
             targets = (
                 state.number(body)
@@ -555,6 +682,8 @@ def _read_wide(state: _Answer) -> None:
             targets = state.resolver.read(_plain(text), match.start())
             if "†" in text and not targets:
                 targets = Targets(unread=1)
+            if match.group()[0] == "《" and not targets.passages:
+                continue  # the title of a work
         state.take(*match.span(), targets)
 
 
@@ -565,12 +694,23 @@ def _read_square(state: _Answer) -> None:
         for match in _SQUARE.finditer(text)
         if not state.is_taken(*match.span()) and not _is_index(text, *match.span())
     ]
-    bodies = [_plain(match[2].removesuffix("\\")) for match in candidates]
+    bodies = [_plain(match[2].removesuffix("\\")).strip("*_ ") for match in candidates]
     _count_from_zero(state, bodies)
     classes = any(_CLASS.match(body) and _SURE_CLASS.search(body) for body in bodies)
     boxes = bool(_BOX.search(text))
+    chosen = False  # whether brackets hold keys or choices
+    lettered = all(
+        _closes_clause(text, *match.span())
+        for match, body in zip(candidates, bodies, strict=True)
+        if _LETTER.match(body)
+    )
     matrices = (
-        [match.span() for match in _NESTED.finditer(text) if _ROW.search(text, *match.span())]
+        [
+            match.span()
+            for match in _NESTED.finditer(text)
+            if _ROW.search(text, *match.span())
+            or _MATHS.search(text[max(0, match.start() - _AROUND) : match.start()])
+        ]
         if "]," in text or "] ," in text
         else []
     )
@@ -580,6 +720,7 @@ def _read_square(state: _Answer) -> None:
         if not body.isascii():
             body = body[_leading_picture(body) :]
         before = text[max(0, start - _AROUND) : start]
+        chosen = chosen or _CHOICE.search(before) is not None
         if match[1] and match[2][-1] != "\\":
             continue  # display maths
         if any(low < start < high for low, high in matrices) or text.endswith("_{", 0, start):
@@ -591,6 +732,12 @@ def _read_square(state: _Answer) -> None:
                 _RANGE.match(body) and text[end : end + 1] in "+*?{" and text[end : end + 2] != "**"
             )
             or (boxes and _ITEM.search(before) and len(body) == 1)
+            or (_RANGE.match(body) and (_MATHS.search(before) or _falls(body)))
+            or text[start - 1 : start] + text[end : end + 1] == "//"
+            or _CHOICE.search(before)
+            or (_OPTION.search(before) and not _CLAUSE_END.match(text, end))
+            or (chosen and len(body) == 1 and not _closes_clause(text, start, end))
+            or _JSON_KEY.search(before)
             or (_LIST.match(body) and _is_maths(body, before, text[end : end + 4]))
             or (
                 rejected > 0
@@ -616,15 +763,41 @@ def _read_square(state: _Answer) -> None:
         if not targets and _LETTERED.match(body) and _closes_clause(text, start, end):
             index = state.resolver.by_number(int(body[1:]))
             targets = Targets(unread=1) if index is None else Targets([index])
-        if not targets and (
-            _AUTHORS.fullmatch(match.group())
-            or (_PARTED.match(body) and _closes_clause(text, start, end))
-        ):
+        if not targets and _AUTHORS.fullmatch(match.group()):
             targets = Targets(unread=1)
+        elif not targets and _closes_clause(text, start, end):
+            targets = _read_worded(state, body)
+            if not targets and (
+                _PARTED.match(body)
+                or _SHORT.match(body)
+                or (lettered and _LETTER.match(body))
+                or (_LOOSE_AUTHORS.fullmatch(match.group()) and not _CALENDAR.match(match.group()))
+            ):
+                targets = Targets(unread=1)
         if targets:
             state.take(start, end, targets)
         if len(state.found) > MAX_MARKS:
             return
+
+
+def _read_worded(state: _Answer, body: str) -> Targets:
+    """Read a word and numbers: of what holds text, a passage; of another word, who knows."""
+    worded = _WORDED.match(body)
+    if worded is None:
+        return Targets()
+    words = worded[1].casefold()
+    if set(words.removesuffix("s").split()) <= _HOLDS_TEXT:
+        targets = state.resolver.read(worded[2])
+        if targets.passages and not targets.dangling:
+            return targets
+    elif words not in _MAY_CITE and (_ORDINARY_NUMBER.search(words + " ") or _COUNTS.search(words)):
+        return Targets()
+    return Targets(unread=1)
+
+
+def _falls(numbers: str) -> bool:
+    """Return whether a range of two digits goes down, as a score does."""
+    return numbers[0] > numbers[-1]
 
 
 def _count_from_zero(state: _Answer, bodies: list[str]) -> None:
@@ -646,10 +819,14 @@ def _read_round(state: _Answer) -> None:
         body = _plain(match[1])
         if state.is_taken(start, end) or text[max(0, start - 1) : start] in ("]", "\\"):
             continue
+        if text[start - 1 : start] == "(" and text[end : end + 1] == ")":
+            start, end = start - 1, end + 1
         if re.fullmatch(r"\d{1,2}(?:\s?,\s?\d{1,2}){0,5}", body):
             before = text[max(0, start - _AROUND) : start]
             if (
                 _CLAUSE_END.match(text, end)
+                and not _CALL.search(before)
+                and not _NOT_COUNTED.search(before)
                 and re.search(r"[\w.!?%\"”)]\s{0,2}\Z", before)
                 and not _ORDINARY_NUMBER.search(before)
             ):
@@ -657,7 +834,13 @@ def _read_round(state: _Answer) -> None:
                 if targets.passages and not targets.dangling:
                     state.take(start, end, targets)
             continue
+        if re.fullmatch(r"\d{1,2}\s?[-–]\s?\d{1,2}", body):
+            if _closes_clause(text, start, end) and not _falls(body):
+                state.take(start, end, Targets(unread=1))
+            continue
         if _ROUND_CITES.match(body):
+            if body[0] == "#" and _COUNTS.search(text[max(0, start - _AROUND) : start].rstrip()):
+                continue
             targets = state.resolver.read(body, start)
             if targets:
                 state.take(start, end, targets)
@@ -665,7 +848,19 @@ def _read_round(state: _Answer) -> None:
             index = state.resolver.by_id(body)
             if index is not None:
                 state.take(start, end, Targets([index]))
-        elif _AUTHORS.fullmatch(match.group()) and not _CALENDAR.match(match.group()):
+        elif re.fullmatch(r"[\w.-]{1,40}(?:\s?[,;]\s?[\w.-]{1,40}){1,9}", body):
+            indices = [state.resolver.by_id(one) for one in re.split(r"[,;]", body)]
+            known = [index for index in indices if index is not None]
+            if (
+                len(known) == len(indices)
+                and not body.replace(",", "").replace(" ", "").isdecimal()
+            ):
+                state.take(start, end, Targets(known))
+        if state.is_taken(start, end) or _CALENDAR.match(match.group()):
+            continue
+        if _AUTHORS.fullmatch(match.group()) or (
+            _LOOSE_AUTHORS.fullmatch(match.group()) and _closes_clause(text, start, end)
+        ):
             targets = state.resolver.read(body, start)
             state.take(start, end, targets or Targets(unread=1))
 
@@ -675,15 +870,27 @@ def _read_braces(state: _Answer) -> None:
         if state.is_taken(*match.span()):
             continue
         body = _plain(match[1])
+        address = _ADDRESS.search(match[1])
+        index = state.resolver.by_name(address[1], match.start()) if address else None
+        if index is not None:  # "{{cite web|url=https://…}}"
+            state.take(*match.span(), Targets([index]))
+            continue
         index = state.resolver.by_id(body) if _ID.match(body) and not body.isdecimal() else None
-        if body.isdecimal() and len(body) < 3 and _CLAUSE_END.match(state.text, match.end()):
+        if (
+            body.isdecimal()
+            and len(body) < 3
+            and not _NOT_COUNTED.search(state.text, max(0, match.start() - _AROUND), match.start())
+            and _CLAUSE_END.match(state.text, match.end())
+        ):
             targets = state.number(body)
             if targets.passages:
                 state.take(*match.span(), targets)
         elif index is not None:
             state.take(*match.span(), Targets([index]))
         elif _BRACED_CITES.match(body):
-            state.take(*match.span(), state.resolver.read(body, match.start()))
+            targets = state.resolver.read(body, match.start())
+            if targets:
+                state.take(*match.span(), targets)
 
 
 def _read_signs(state: _Answer) -> None:
@@ -743,6 +950,33 @@ def _read_repeated(state: _Answer) -> None:
         if len(ending) > 1:
             for start, end in ending:
                 state.take(start, end, Targets(unread=1))
+
+
+def _read_works(state: _Answer) -> None:
+    """Leave unread what names works that are no passages, unless it has a passage's address."""
+    text = state.text
+    dated = "(19" in text or "(20" in text
+    for pattern in (_WORK, _NARRATIVE) if dated else (_WORK,):
+        for match in pattern.finditer(text):
+            if not state.is_taken(*match.span()):
+                address = _ADDRESS.search(match.group())
+                index = state.resolver.by_name(address[1], match.start()) if address else None
+                targets = Targets(unread=1) if index is None else Targets([index])
+                state.take(*match.span(), targets)
+
+
+def _read_notes(state: _Answer) -> None:
+    """Leave unread the signs of notes in an answer that cites nowhere else."""
+    text = state.text
+    if state.found:
+        return
+    for match in _GLUED.finditer(text):
+        state.take(*match.span(), Targets(unread=1))
+    for match in _ASTERISK.finditer(text) if "*" in text else ():
+        start, end = match.span()
+        line = text[text.rfind("\n", 0, start) + 1 : (text + "\n").index("\n", end)]
+        if line.count("*") == end - start:
+            state.take(start, end, Targets(unread=1))
 
 
 def _ends_sentence(text: str, start: int, end: int) -> bool:
@@ -815,6 +1049,11 @@ def _read_source_lines(state: _Answer) -> None:
             targets = state.resolver.read(body, start, marked=True)
             state.take(start, end, targets)
     head = None if state.found else _SOURCE_LIST.search(text)
+    if head is not None:  # "[1]: manual.pdf" in a list that no sentence refers to
+        for label, (named, address) in state.definitions.items():
+            index = None if address else _name(state, named, head.start())
+            if index is not None and not label.startswith("^"):
+                state.take(*head.span(), Targets([index]))
     if head is not None and text[: head.start()].strip():
         for line in list(_LISTED.finditer(text, head.end()))[:_MAX_LISTED]:
             index = _name(state, line[2], line.start(2))

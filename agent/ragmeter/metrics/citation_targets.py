@@ -25,16 +25,21 @@ _NUMBERS = Pattern(rf"\s*#?\d{{1,4}}\s*(?:{_SEPARATOR}\s*#?\d{{1,4}}\s*){{0,40}}
 _PIECE = Pattern(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
 _SPLIT = Pattern(r"[,;、，；|]|\s&\s|\sand\s")
 LABEL = (
-    r"(?:sources?|src|docs?|documents?|passages?|ref(?:erence)?s?|chunks?|contexts?|excerpts?"
-    r"|cit(?:e|ed|es|ing|ations?)|footnotes?|snippets?|file|kb|id|fn|no|s(?=\d)|oai"
+    r"(?:source\(s\)|sources?|src|docs?|documents?|passages?|ref(?:erence)?s?|chunks?|contexts?|excerpts?"
+    r"|cit(?:e|ed|es|ing|ations?)?|footnotes?|snippets?|file|kb|id|fn|no|s(?=\d)|oai"
     r"|quellen?|dokumente?|belege?|abschnitte?|fuentes?|documentos?|referencias?|fontes?|réf(?:érence)?s?"
-    r"|bron(?:nen)?|källa|źródło|kaynak|источники?|документ|来源|來源|资料|資料|文档|文檔|文件|出典|参考"
-    r"|參考|引用|文献|文書|출처|자료|문서|참고|स्रोत|दस्तावेज़|المصدر|مصدر|المرجع|مرجع|المستند|وثيقة)"
+    r"|bron(?:nen)?|käll(?:a|or)|kilder?|lähde|zdroj|źródł[oa]|kaynak|forrás|nguồn|sumber|πηγή"
+    r"|источники?|джерел[оа]|документ|来源|來源|资料|資料|文档|文檔|文件|出典|参考"
+    r"|參考|引用|文献|文書|출처|자료|문서|참고|स्रोत|दस्तावेज़|المصدر|مصدر|المرجع|مرجع|المستند|وثيقة|منبع|מקור|מסמך)"
+)
+# What comes before it: "see chunk 1", "siehe Dokument 1", "voir le document 2"
+LEAD = (
+    r"(?:see|per|cf\.?|from|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
+    r"|d['’]après|véase|ver|según|vedi|secondo|cfr\.?|zie|volgens|veja|conforme|segundo)"
+    r"\s{1,3}(?:(?:the|el|la|le|les|il|lo|het|de|o|a|das|dem)\s)?"
 )
 # "Source: ", "doc-", "see chunk ", "Document #"
-_LEAD = Pattern(
-    r"\s*(?:see|per|from|cf\.?|according to|as per|based on)\s{1,3}(?:the\s)?", IGNORE_CASE
-)
+_LEAD = Pattern(rf"\s*{LEAD}", IGNORE_CASE)
 _LABELLED = Pattern(
     rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?)?|(?P<sign>[#^@№]))",
     IGNORE_CASE,
@@ -47,6 +52,10 @@ _PAGE = Pattern(
     IGNORE_CASE,
 )
 _TITLED = Pattern(r"(\d{1,3})\s?[:–—-]\s?[^\W\d]")
+# "1:manual.pdf"
+_NUMBERED_NAME = Pattern(r"(\d{1,3})\s?[:|]\s?(\S.{2,})\Z")
+# "d1/2": a part of a passage
+_PART = Pattern(r"\s?[/|@:#-]\s?\d{1,4}\Z")
 _FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
 _ADDRESS = Pattern(r"(?:https?://|www\.)\S+", IGNORE_CASE)
 _DIGITS = Pattern(r"\d+")
@@ -260,6 +269,16 @@ class Resolver:
         if index is not None and (marked or name or len(body) > 3):
             out.add(index)
             return out
+        part = _PART.search(body)
+        index = self.by_id(body[: part.start()]) if part and not body[0].isdecimal() else None
+        if index is not None:
+            out.add(index)
+            return out
+        numbered = _NUMBERED_NAME.match(body)
+        index = self.by_name(numbered[2], at) if numbered else None
+        if index is not None:
+            out.add(index)
+            return out
         return self._read_pieces(body, at, marked=marked)
 
     def _read_numbers(self, text: str, *, marked: bool) -> Targets:
@@ -280,6 +299,7 @@ class Resolver:
         out = Targets()
         named_file = False
         paged = False
+        number: int | None = None  # the passage of a bare number, which a page may follow
         for piece in _SPLIT.split(body)[:_MAX_PIECES]:
             bare = piece.strip(" \t\"'`*_")
             page = _PAGE.search(bare)
@@ -287,6 +307,8 @@ class Resolver:
                 paged = True
                 bare = bare[: page.start()].rstrip(" ,;:(#")
                 if not bare:
+                    if number is not None:  # "1, p. 3"
+                        out.add(number)
                     continue
             label = _LABELLED.match(bare)
             rest = bare[label.end() :] if label else bare
@@ -301,8 +323,11 @@ class Resolver:
             if index is None and len(rest) > 3:
                 whole = _whole_page(page)
                 index = self.by_name(rest, at, whole)
+            number = None
             if index is not None:
                 out.add(index)
+            elif bare.isdecimal() and len(bare) < 4:
+                number = self.by_number(int(bare))
             elif self.like_an_id(bare) or self.like_an_id(rest):
                 out.add(None)
             else:
