@@ -45,6 +45,19 @@ def test_objects_in_the_environment_are_json() -> None:
     [
         ({"http": {"metrics_port": 99999}}, ["http.metrics_port", "99999", "65535"]),
         ({"http": {"metric_port": 1}}, ["http.metric_port", "did you mean http.metrics_port"]),
+        ({"http": {"port": 1}}, ["did you mean http.otlp_port or http.metrics_port"]),
+        ({"http": {"host": "a", "metrics": 1}}, ["did you mean http.metrics_port"]),
+        ({"log": {"level": "debug"}}, ["log: no such setting"]),
+        (
+            {"sampling": {"judge": True}},
+            ["sampling.judge: True is not allowed: a number is needed"],
+        ),
+        ({"http": {"otlp_port": True}}, ["http.otlp_port", "a number is needed"]),
+        ({"state": {"path": ""}}, ["state.path: '' is not allowed: a path is needed"]),
+        (
+            {"judge": {"base_url": "http://h/v1/chat/completions", "model": "m"}},
+            ["judge.base_url", "ends before /chat/completions, which is added to it"],
+        ),
         ({"windows": ["5x"]}, ["windows", "5x", "from 60s to 90d"]),
         ({"windows": ["30s"]}, ["windows", "30s", "from 60s to 90d"]),
         ({"windows": 1}, ["windows: 1 is not allowed: a list is needed"]),
@@ -94,6 +107,35 @@ def test_no_value_is_logged(
     with caplog.at_level(logging.DEBUG):
         load_settings(environ={"RAGMETER_HTTP__TOKEN": "hush"}, overrides={"segments": ["hush"]})
     assert "hush" not in caplog.text
+
+
+def test_a_section_whose_lines_are_all_comments_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("judge:\n  # model: m\nhttp:\nalerts: {}\nsampling:\n  judge: 0.5\n")
+    settings = load_settings(path, environ={})
+    assert settings.sampling.judge == 0.5
+    assert settings.http == load_settings(environ={}).http
+
+
+def test_a_share_may_be_off() -> None:
+    assert load_settings(environ={}, overrides={"sampling": {"model": False}}).sampling.model == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("RAGMETER_OTLP__TOOL_NAMES", "['a', 'b']", 'a list is a,b or ["a", "b"]'),
+        ("RAGMETER_HTTP__PORT", "1", "RAGMETER_HTTP__OTLP_PORT or RAGMETER_HTTP__METRICS_PORT"),
+        ("RAGMETER_HTTP__OTLP__PORT", "1", "did you mean RAGMETER_HTTP__OTLP_PORT?"),
+    ],
+)
+def test_a_wrong_variable_says_what_is_meant(name: str, value: str, words: str) -> None:
+    assert words in error(environ={name: value})
+
+
+def test_nothing_far_from_a_name_is_offered_for_it() -> None:
+    for name in ("RAGMETER_CONFIG", "RAGMETER_LOG__LEVEL", "RAGMETER_DEBUG"):
+        assert error(environ={name: "1"}) == f"{name}: no such setting"
 
 
 def test_an_unknown_variable_is_a_mistake() -> None:

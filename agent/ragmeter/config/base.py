@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import (
@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     Secret,
+    ValidationInfo,
     field_validator,
 )
 
@@ -31,6 +32,7 @@ _RESERVED_HEADERS = frozenset(
     ("content-type", "content-encoding", "content-length", "transfer-encoding", "host")
 )
 
+_ENDPOINT = re.compile(r"(/(?:chat/completions|completions|responses|messages))/*$")
 _VARIABLE = re.compile(r"(?:^|/)\$\{?[A-Za-z_]")
 
 _T = TypeVar("_T")
@@ -41,6 +43,18 @@ class SettingsSection(BaseModel):
     """A section of the settings: frozen, and strict about names and numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_form(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse `on` for a number, which would be 1, and no text for a path, which is a folder."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if value is True and kinds & {int, float} and bool not in kinds:
+            raise ValueError("a number is needed")
+        if value == "" and Path in kinds:
+            raise ValueError("a path is needed")
+        return value
 
     @field_validator("*")
     @classmethod
@@ -116,6 +130,8 @@ def check_base_url(value: SecretUrl) -> SecretUrl:
     """Check a URL to which paths are added."""
     if re.search(r"[?#\s]", value.get_secret_value()):
         raise ValueError("a base URL has no query, no fragment and no space")
+    if end := _ENDPOINT.search(value.get_secret_value()):
+        raise ValueError(f"a base URL ends before {end[1]}, which is added to it")
     return value
 
 

@@ -38,6 +38,7 @@ logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 # the last one itself.
 _NO_SETTING = re.compile(r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?|CANARY_TOKEN)")
 
+_MAX_MEANT = 3  # settings that are offered for an unknown one
 _MAX_SHOWN_CHARS = 80  # of a value in an error
 
 # By the first part of pydantic's error type.
@@ -89,7 +90,7 @@ def load_settings(
     Raises:
         ConfigError: The text names the key, the value and what is allowed.
     """
-    file = {} if path is None else _read_file(path)
+    file = {} if path is None else _without_empty_sections(_read_file(path), model)
     environment = EnvSettingsSource(
         model, case_sensitive=False, env_prefix=ENV_PREFIX, env_nested_delimiter="__"
     )
@@ -157,6 +158,20 @@ def _read_file(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in (tree or {}).items()}
 
 
+def _without_empty_sections(tree: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Leave out sections without a setting: all their lines may be comments."""
+    kept: dict[str, Any] = {}
+    for name, value in tree.items():
+        field = model.model_fields.get(name)
+        section = field.annotation if field is not None else None
+        if isinstance(section, type) and issubclass(section, SettingsSection):
+            if value is None:
+                continue
+            value = _without_empty_sections(value, section) if isinstance(value, dict) else value
+        kept[name] = value
+    return kept
+
+
 # As Compose, Helm and OpenTelemetry's collector fill them in: `${NAME}`, `${env:NAME:-default}`.
 _VARIABLE = re.compile(r"\$\{(?:env:)?[A-Za-z_]\w{0,100}(?::?[-?][^}]{0,200})?\}")
 
@@ -210,7 +225,8 @@ def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict
         try:
             values[name.lower()] = json.loads(text) if is_json else text
         except ValueError as error:
-            raise ConfigError(f"{name}: broken JSON: {error}") from None
+            form = ' (a list is a,b or ["a", "b"])' if text.startswith("[") else ""
+            raise ConfigError(f"{name}: broken JSON: {error}{form}") from None
     return values
 
 
@@ -227,8 +243,20 @@ def _plain_text(text: str) -> str:
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, names, 1)
-    return f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else "")
+    """Say that a setting is unknown, and which are meant.
+
+    Those are all of its section whose names hold its own, else the one that is written most alike.
+    """
+    mark = "__" if name.startswith(ENV_PREFIX) else "."
+    section, _, last = name.rpartition(mark)
+    by_key = {one.removeprefix(ENV_PREFIX): one for one in names}
+    of_section = [one for one in by_key.values() if one.rpartition(mark)[0] == section]
+    close = [one for one in of_section if last and last in one.rpartition(mark)[2]]
+    if not close:
+        alike = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), by_key, 1, 0.7)
+        close = [by_key[key] for key in alike]
+    meant = " or ".join(close[:_MAX_MEANT])
+    return f"{name}: no such setting" + (f"; did you mean {meant}?" if meant else "")
 
 
 def _explain(error: ValidationError, model: type[Settings]) -> str:

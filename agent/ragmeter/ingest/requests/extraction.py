@@ -291,7 +291,8 @@ def _origins(request: ComposedRequest, top: SpanNode) -> dict[str, list[FieldOri
 
 def _origin(node: SpanNode, *, found: bool = True, unread: list[str] | None = None) -> FieldOrigin:
     span = node.span
-    return FieldOrigin(span.span_id, span.name, node.preview.convention, found, unread or [])
+    convention = node.preview.convention
+    return FieldOrigin(span.span_id, span.name, convention, found=found, unread=unread or [])
 
 
 def _texts_of(node: SpanNode) -> list[str]:
