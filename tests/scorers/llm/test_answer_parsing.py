@@ -24,10 +24,19 @@ DRESSED = [
     '```json {"grade": 2}```',
     '<think>\nMaybe {"grade": 3}?\n</think>\n{"grade": 2}',
     '<think>a</think>\n```json\n{"grade": 2}\n```',
+    '<thinking>Maybe {"grade": 3}?</thinking>{"grade": 2}',
+    '<thought>a</thought>\n{"grade": 2}',
+    '<reasoning>a</reasoning>{"grade": 2}',
+    '<seed:think>a</seed:think>{"grade": 2}',
+    '[THINK]a[/THINK]{"grade": 2}',
+    '◁think▷a◁/think▷{"grade": 2}',
+    '<|begin_of_thought|>a<|end_of_thought|>{"grade": 2}',
+    '<|channel|>analysis<|message|>a<|end|><|channel|>final<|message|>{"grade": 2}',
 ]
+TURNS = ['{"grade": 2}<|im_end|>', '{"grade": 2}\n</s>', '<think>a</think>{"grade": 2}<|eot_id|>']
 
 
-@pytest.mark.parametrize("text", [*PLAIN, *DRESSED])
+@pytest.mark.parametrize("text", [*PLAIN, *DRESSED, *TURNS])
 def test_reads_the_object_within_what_models_write_around_it(text: str) -> None:
     assert parse_answer_json(text, bare=False) == {"grade": 2}
 
@@ -87,6 +96,9 @@ def test_a_quoted_verdict_is_none(bare: bool, quote: str, reply: str) -> None:
         ('<think>so </think>{"grade": 3}</think>{"grade": 2}', "begin once and end once"),
         ("[1, 2]", "only a JSON object"),
         ("```\n[1, 2]\n```", "only a JSON object"),
+        ('[THINK]so [/THINK]{"grade": 3}[/THINK]{"grade": 2}', "begin once and end once"),
+        ('◁think▷so {"grade": 2}', "begin once and end once"),
+        ('{"grade": 2}</s>{"grade": 3}', "something follows"),
         ('{"grade": 2', "not JSON"),
         ("{'grade': 2}", "not JSON"),
         ('{"grade": NaN}', "NaN"),

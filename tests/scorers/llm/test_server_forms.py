@@ -97,6 +97,12 @@ def test_too_long_is_seen_in_an_array(body: Any) -> None:
         ({"finish_reason": "error", "error": {"code": 429, "message": "x"}}, "rate_limited"),
         ({"finish_reason": "error", "error": {"code": 401, "message": "x"}}, "denied"),
         ({"finish_reason": "error", "error": "provider returned error"}, "server_error"),
+        ({"finish_reason": "error", "error": {"code": "429", "message": "x"}}, "rate_limited"),
+        ({"finish_reason": "stop", "native_finish_reason": "error"}, "server_error"),
+        ({"finish_reason": "user_cancelled"}, "server_error"),
+        ({"finish_reason": "interrupted"}, "server_error"),
+        ({"finish_reason": "MALFORMED_FUNCTION_CALL"}, "server_error"),
+        ({"finish_reason": "OTHER"}, "server_error"),
     ],
 )
 def test_an_answer_that_ends_in_an_error_is_no_verdict(
@@ -114,10 +120,77 @@ def test_an_error_of_the_provider_is_tried_again() -> None:
     assert "response_format" in asked.bodies[-1]
 
 
-@pytest.mark.parametrize("finish", ["SAFETY", "PROHIBITED_CONTENT", "refusal", "content_filter"])
+@pytest.mark.parametrize(
+    "finish",
+    [
+        "SAFETY",
+        "PROHIBITED_CONTENT",
+        "refusal",
+        "content_filter",
+        "content-filter",
+        "content_filter: SAFETY",
+        "IMAGE_SAFETY",
+        "blocked",
+        "policy_violation",
+        "ERROR_TOXIC",
+    ],
+)
 def test_a_filter_has_many_names(finish: str) -> None:
     asked = Asked(script(completion('{"grade": 3}', finish=finish)))
     assert asked.once() == "judge_refused"
+
+
+@pytest.mark.parametrize(
+    "finish", ["MAX_TOKENS", "token_limit", "max_length", "model_context_window_exceeded"]
+)
+def test_no_room_has_many_names(finish: str) -> None:
+    found = read(completion('{"gr', finish=finish))
+    assert isinstance(found, ChatCompletion)
+    assert found.cut_off
+    assert not found.refused
+
+
+@pytest.mark.parametrize(
+    "finish", ["stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence"]
+)
+def test_an_end_is_an_end(finish: str) -> None:
+    assert Asked(script(completion('{"grade": 2}', finish=finish))).once() == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        ({"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}, 200),
+        (
+            {
+                "choices": [],
+                "prompt_filter_results": [
+                    {"content_filter_results": {"jailbreak": {"filtered": True}}}
+                ],
+            },
+            200,
+        ),
+        ({"error": {"code": "DataInspectionFailed", "message": "Input data …"}}, 400),
+        ({"error": {"message": "Output data may contain inappropriate content."}}, 400),
+        ({"error": {"message": "Content Exists Risk"}}, 400),
+        (
+            {
+                "error": {
+                    "code": "1301",
+                    "message": "系统检测到输入或生成内容可能包含不安全或敏感内容",
+                }
+            },
+            400,
+        ),
+    ],
+)
+def test_a_blocked_prompt_is_a_refusal(reply: Any, status: int) -> None:
+    assert failed(reply, status).outcome == "refused"
+
+
+def test_a_refusal_among_the_parts_of_a_content_is_one() -> None:
+    reply = message(content=[{"type": "refusal", "refusal": "I can't help with that."}])
+    assert Asked(script(reply)).once() == "judge_refused"
 
 
 # Verdicts in other places, and replies that are no completions

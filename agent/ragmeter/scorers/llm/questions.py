@@ -4,10 +4,10 @@ A metric makes a `JudgeQuestion`; a `QuestionAnswerer` (the HTTP client, a cache
 `JudgeVerdict` or raises `JudgeFailed` with the reason that the score will carry.
 
 An answer is one JSON object and nothing else. Where the schema is only in the prompt, the thoughts
-of a reasoning model (`<think>...</think>`) may stand before it, and one code fence around it. All
-else is an error, remarks too. A strict reader may cost one more call; a lenient one could take its
-guess from a quoted passage. Servers may ignore `response_format`, so every answer is also checked
-against its schema.
+of a reasoning model (`<think>...</think>` and its kin) may stand before it, one code fence around
+it, and a token that ends a turn behind it. All else is an error, remarks too. A strict reader may
+cost one more call; a lenient one could take its guess from a quoted passage. Servers may ignore
+`response_format`, so every answer is also checked against its schema.
 """
 
 from __future__ import annotations
@@ -37,8 +37,28 @@ _CODE_FENCE = "```"
 
 # Blanks, and what is as invisible: a byte order mark, zero-width blanks.
 _AROUND = " \t\r\n\f\v\u00a0\u200b\u2060\ufeff"
-_THOUGHTS_OPEN = "<think>"
-_THOUGHTS_CLOSE = "</think>"
+# How models begin and end their thoughts where no server takes them out.
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
+# Of templates: some servers leave the one that ended the answer there.
+_ENDS_OF_TURN = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<|return|>",
+    "<end_of_turn>",
+    "</s>",
+)
 
 # A deeper answer is none: no schema of ours goes past 5.
 _MAX_DEPTH = 30
@@ -139,7 +159,7 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     if not stripped:
         raise MalformedAnswer("the answer is empty")
     if not bare:
-        stripped = _unfenced(_without_thoughts(stripped))
+        stripped = _unfenced(_without_thoughts(_without_end_of_turn(stripped)))
     if not stripped.startswith("{"):
         raise MalformedAnswer("the answer must be only a JSON object")
     try:
@@ -161,14 +181,20 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     return value
 
 
+def _without_end_of_turn(text: str) -> str:
+    end = next((end for end in _ENDS_OF_TURN if text.endswith(end)), "")
+    return text.removesuffix(end).rstrip()
+
+
 def _without_thoughts(text: str) -> str:
     """Return what follows the reasoning block, which ends once: a quoted end would move it."""
-    if not text.startswith(_THOUGHTS_OPEN):
-        return text
-    thoughts = text.removeprefix(_THOUGHTS_OPEN)
-    if thoughts.count(_THOUGHTS_CLOSE) != 1 or _THOUGHTS_OPEN in thoughts:
-        raise MalformedAnswer("the thoughts must begin once and end once")
-    return thoughts.partition(_THOUGHTS_CLOSE)[2].strip()
+    for begin, end in THOUGHTS:
+        if text.startswith(begin):
+            thoughts = text.removeprefix(begin)
+            if thoughts.count(end) != 1 or begin in thoughts:
+                raise MalformedAnswer("the thoughts must begin once and end once")
+            return thoughts.partition(end)[2].strip()
+    return text
 
 
 def _unfenced(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
+from ragmeter.scorers.llm.questions import THOUGHTS
 from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scorers.llm.server_words import page_text, printable_words
 
@@ -40,13 +41,15 @@ _TOO_LONG = re.compile(
 )
 _REFUSED = re.compile(
     r"content[_ ]?(filter|policy|management)|responsibleai|moderation|flagged|safety|guardrail"
-    r"|prohibited_content|blocklist"
+    r"|prohibited_content|blocklist|data_?inspection_?failed"
 )
 # In the text of another error than 403, which may quote the prompt: only what no prompt says.
 _REFUSED_BY_GATEWAY = re.compile(
     r"content_?policy_?violation|content_filter(ed)?\b|responsible_?ai_?policy"
     r"|content management policy|prohibited_content|guardrail_intervened"
     r"|(blocked|rejected|filtered) (by|due to) [\w' ]{0,40}(guardrail|safety|content|moderation)"
+    r"|content exists risk|put data may contain inappropriate content"
+    r"|检测到输入或生成内容可能包含不安全或敏感内容"
 )
 
 # Of all that a refusal behind a gateway is wrapped in: levels and fields that are looked at.
@@ -54,35 +57,17 @@ _DEEPEST = 5
 _MOST_CODES = 60
 _CODE_KEYS = ("code", "type", "__type", "status", "reason", "error_code")
 
-# How a completion ends that is none, is a refusal or has no room, as servers and gateways name it.
-_ENDS_CUT_OFF = {"length", "max_tokens", "max_output_tokens", "model_length"}
-_ENDS_REFUSED = {
-    "content_filter",
-    "content_filtered",
-    "refusal",
-    "safety",
-    "prohibited_content",
-    "blocklist",
-    "spii",
-    "recitation",
-    "guardrail_intervened",
-    "sensitive",
-}
-_ENDS_FAILED = {
-    "error",
-    "failed",
-    "failure",
-    "abort",
-    "aborted",
-    "cancelled",
-    "canceled",
-    "timeout",
-    "network_error",
-    "server_error",
-    "unexpected_state",
-    "insufficient_system_resource",
-    "engine_overloaded_error",
-}
+# How a completion ends that is a refusal, has no room or is none, as servers and gateways name it
+# and as vendors will: "content_filter: SAFETY", "IMAGE_SAFETY", "model_context_window_exceeded".
+_ENDS_REFUSED = re.compile(
+    r"content.?filter|safety|refus|prohibited|block|spii|recitation|guardrail|sensitive|policy|toxic"
+    r"|moderat|censor"
+)
+_ENDS_CUT_OFF = re.compile(r"length|max.?(output.?)?tokens|token.?limit|context.?window|incomplete")
+_ENDS_FAILED = re.compile(
+    r"error|fail|abort|cancel|timeout|interrupt|overload|unexpected|insufficient|malformed"
+    r"|repetition|language|other\Z"
+)
 
 # Codes that say "too many requests", whatever the status.
 _THROTTLED_CODES = {"throttlingexception", "toomanyrequestsexception", "rate_limit_exceeded"}
@@ -92,6 +77,8 @@ _MOST_OUTPUT = re.compile(
     r"(?:at most|maximum(?: value)?(?: of| is| for \S{1,40} is)?|less than or equal to|<=|limit of"
     r"|[\[(]1,) ?(\d{2,7})(?: (?:completion|output) tokens)?"
 )
+
+_THOUGHTS_BEGIN = tuple(begin for begin, _ in THOUGHTS)
 
 # Out of money or quota: 429 by status, and no pause helps.
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_exceeded"}
@@ -162,14 +149,19 @@ def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
     for holder in (choice, message):
         if holder.get("error"):
             return _failed_behind(holder)
-    if finish in _ENDS_FAILED:  # whatever was written until then
-        return FailedAttempt("server_error", f"the answer ended with {finish}")
-    refusal = message.get("refusal")
-    cut_off = finish in _ENDS_CUT_OFF
+    refusal = message.get("refusal") or _refusal_part(message.get("content"))
+    refused = bool(_ENDS_REFUSED.search(finish) or (isinstance(refusal, str) and refusal.strip()))
+    cut_off = not refused and bool(_ENDS_CUT_OFF.search(finish))
+    native = choice.get("native_finish_reason")  # of a gateway's provider
+    if not refused and not cut_off:  # whatever was written until then
+        for word in (finish, native.lower() if isinstance(native, str) else ""):
+            if _ENDS_FAILED.search(word):
+                detail = f"the answer ended with {_code_word(word) or 'a failure'}"
+                return FailedAttempt("server_error", detail)
     return ChatCompletion(
         text=_text(message.get("content")) or ("" if cut_off else _misplaced(message)),
         cut_off=cut_off,
-        refused=finish in _ENDS_REFUSED or (isinstance(refusal, str) and bool(refusal.strip())),
+        refused=refused,
         thinks=_thinks(message, reply.get("usage")),
         served=ServedModel.from_reply(reply),
         usage=_usage(reply.get("usage")),
@@ -181,6 +173,8 @@ def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
     start = body[:_MESSAGE_CHARS].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith((b"data:", b"event:")):
         return FailedAttempt("server_error", "the reply is a stream, which was not asked for")
+    if _is_blocked(reply):
+        return FailedAttempt("refused", "the prompt was blocked")
     what = "no chat completion"
     if start.startswith(b"<"):  # of a login, a proxy or another port
         what = "a web page: check base_url, and what stands before the judge"
@@ -188,10 +182,28 @@ def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
     return FailedAttempt("server_error", f"the reply is {what}", words=words)
 
 
+def _is_blocked(reply: Any) -> bool:
+    """Return whether a reply without a choice says that a filter has blocked the prompt."""
+    if not isinstance(reply, dict):
+        return False
+    feedback = reply.get("promptFeedback") or reply.get("prompt_feedback")
+    if isinstance(feedback, dict) and (feedback.get("blockReason") or feedback.get("block_reason")):
+        return True
+    results = reply.get("prompt_filter_results")
+    for result in results[:_MOST_CODES] if isinstance(results, list) else ():
+        filters = result.get("content_filter_results") if isinstance(result, dict) else None
+        for one in filters.values() if isinstance(filters, dict) else ():
+            if isinstance(one, dict) and one.get("filtered") is True:
+                return True
+    return False
+
+
 def _failed_behind(holder: Mapping[str, Any]) -> FailedAttempt:
     """Return the failure of a provider that a gateway passes on in a reply with status 200."""
     error = holder["error"]
     code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, str) and re.fullmatch(r"[45]\d\d", code):
+        code = int(code)
     status = code if type(code) is int and 400 <= code <= 599 else 502
     return read_error_reply(status, {"error": error}, b"")
 
@@ -205,13 +217,20 @@ def _thinks(message: Mapping[str, Any], usage: Any) -> bool:
     if any(_is_count(count) and count > 0 for count in counts):
         return True
     content = message.get("content")
-    if isinstance(content, str) and content.lstrip().startswith("<think>"):
+    if isinstance(content, str) and content.lstrip().startswith(_THOUGHTS_BEGIN):
         return True
     if isinstance(content, list) and any(
         isinstance(item, dict) and item.get("type") in ("thinking", "reasoning") for item in content
     ):
         return True
     return any(message.get(name) for name in ("reasoning_content", "reasoning", "thinking"))
+
+
+def _refusal_part(content: Any) -> Any:
+    """Return the refusal among the items of a content."""
+    items = content if isinstance(content, list) else ()
+    parts = [item for item in items if isinstance(item, dict) and item.get("type") == "refusal"]
+    return parts[0].get("refusal") if parts else None
 
 
 def _text(content: Any) -> str:
@@ -300,7 +319,7 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
         return complained
     if code in _TOO_LONG_CODES or (status in (400, 422, 500) and _TOO_LONG.search(message)):
         return failed("too_long")
-    if status in (401, 402, 403, 404, 405, 407, 410) or 300 <= status < 400:
+    if status in (401, 402, 403, 404, 405, 407, 410, 451) or 300 <= status < 400:
         return failed("denied", complained=True, hopeless=True)
     server_error = status in (408, 409) or status >= 500
     return failed("server_error" if server_error else "client_error", complained=True)
