@@ -37,6 +37,7 @@ _EVENTS = (
 )
 _OTHER_EVENTS = frozenset(("start", "finish", "start-step", "finish-step", "step-start", "done",
                            "abort", "file"))  # fmt: skip
+_TEXT_DELTAS = (".output_text.delta", ".refusal.delta", ".text.delta", "audio_transcript.delta")
 _BEDROCK = ("contentBlockDelta", "contentBlockStart", "contentBlockStop", "messageStart",
             "messageStop", "metadata")  # fmt: skip
 _AGENT_EVENTS = frozenset(("chunk", "trace", "returnControl", "files"))  # of Bedrock's agents
@@ -87,6 +88,8 @@ def read_stream(value: Sequence[Any]) -> Stream | None:
         return None
     texts = [item for item in value if isinstance(item, str)]
     if len(texts) == len(value) and not texts[0].lstrip().startswith("{"):
+        if len(texts) >= _MIN_PIECES and _grows(texts):
+            return Stream(texts[-1])
         return Stream("".join(texts)) if _is_streamed(texts) else None
     items = [_without_metadata(parse_nested_json(item)) for item in value]
     chunks = [item for item in items if isinstance(item, dict)]
@@ -98,8 +101,8 @@ def read_stream(value: Sequence[Any]) -> Stream | None:
         return _known_stream(chunks, known)
     plain = [_plain_text(chunk) for chunk in chunks]
     texts = [text for text in plain if text is not None]
-    if len(texts) == len(chunks) and _is_streamed(texts):
-        return Stream("".join(texts))
+    if len(texts) == len(chunks) and (_is_streamed(texts) or _holds_earlier(texts)):
+        return Stream(texts[-1] if _holds_earlier(texts) else "".join(texts))
     return _stream_by_form(chunks)
 
 
@@ -183,17 +186,19 @@ def _stream_by_form(chunks: Sequence[Mapping[str, Any]]) -> Stream | None:
     for path, held in groups.items():
         pieces = [text for _, text in held]
         named = _PIECE.search(" ".join(path)) is not None
-        if len(held) > 1 and (named or _is_streamed(pieces)):
-            text = (
-                pieces[-1]
-                if _grows(pieces)
-                else _last_message([chunk for chunk, _ in held], pieces)
-            )
+        whole = _holds_earlier(pieces)
+        if len(held) > 1 and (named or whole or _is_streamed(pieces)):
+            chunks_of = [chunk for chunk, _ in held]
+            text = pieces[-1] if whole else _last_message(chunks_of, pieces)
             found.append((named, len(held), text))
     if not found:
         return None
     best = max(found)[:2]
     texts = {text for *rank, text in found if tuple(rank) == best}
+    if len(texts) == 1:  # an event at the end may hold all of it
+        text = next(iter(texts))
+        ends = [held[-1][1] for held in groups.values() if len(held[-1][1]) > len(text) > 0]
+        texts = {next((end for end in ends if end.startswith(text)), text)}
     return Stream(texts.pop() if len(texts) == 1 else None, any(map(_asks_tools, chunks)))
 
 
@@ -225,6 +230,13 @@ def _leaves(node: Mapping[str, Any], depth: int) -> Iterator[tuple[tuple[str, ..
                 if isinstance(one, dict):
                     for path, text in _leaves(one, depth + 1):
                         yield (name, *path), text
+
+
+def _holds_earlier(pieces: Sequence[str]) -> bool:
+    """Return whether the last piece is the text, with what all earlier ones have said."""
+    if len(pieces) < _MIN_PIECES:
+        return False
+    return _grows(pieces) or (pieces[-1] != "" and pieces[-1] == "".join(pieces[:-1]))
 
 
 def _grows(pieces: Sequence[str]) -> bool:
@@ -315,7 +327,7 @@ def _chunk_text(chunk: Mapping[str, Any]) -> str | None:
         if kind.startswith(("content_block_", "message_")):
             block = chunk.get("delta") or chunk.get("content_block")
             return _text_block(block)
-        if kind in ("response.output_text.delta", "response.refusal.delta", "text-delta", "text"):
+        if kind in ("text-delta", "text") or kind.endswith(_TEXT_DELTAS):
             texts = (chunk.get(key) for key in ("delta", "textDelta", "text"))
             return next((text for text in texts if isinstance(text, str)), "")
         return ""

@@ -309,6 +309,9 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
         if kind == "tool_reference":  # Mistral divides a sentence by them
             cited = True
             continue
+        if "audio" in kind and isinstance(part.get("transcript"), str):
+            texts.append(part["transcript"])
+            continue
         silent = _is_thought(part) or kind in PART_KINDS
         if silent or _SILENT_PARTS.search(kind) or _MEDIA_PARTS.search(kind):
             parted += [_joined(texts, cited)] if texts else []
@@ -493,6 +496,13 @@ class _Search:
                 for whole in stream.wholes:
                     yield from self.texts(whole, depth + 1)
                 return
+            pair = _last_pair(value)
+            if pair is not None:  # question and answer
+                yield from self.texts(pair[self.role == "assistant"], depth + 1)
+                return
+            if self.role == "assistant" and _are_states(value):
+                yield from self.texts(value[-1], depth + 1)
+                return
             messages = read_messages(value)
             if messages:
                 text = last_text_of(messages, self.role)
@@ -506,8 +516,12 @@ class _Search:
                 return
             if (depth == 0 and _several_texts(value)) or _holds_documents(value):
                 return
-            for item in value[:8]:
-                yield from self.texts(item, depth + 1)
+            if self.role == "assistant" and _are_updates(value):
+                value = value[::-1]
+            found = [next(self.texts(item, depth + 1), None) for item in value[:8]]
+            if self.role == "assistant" and _are_alike(value) and len({*found} - {None}) > 1:
+                return  # a batch, as of several texts
+            yield from (text for text in found if text is not None)
             return
         if not isinstance(value, dict):
             return
@@ -536,6 +550,56 @@ class _Search:
             only = next(iter(value.values()))
             if isinstance(only, str) and str(next(iter(value))).lower() not in skipped:
                 yield from self.texts(only, depth + 1)
+
+
+def _last_pair(value: Sequence[Any]) -> list[str] | None:
+    """Return the last pair of a history of questions and answers, as Gradio keeps it."""
+    while value and all(_are_pairs(one) for one in value):
+        value = value[-1]  # the history grows while the answer is streamed
+    return value[-1] if _are_pairs(value) else None
+
+
+def _are_pairs(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, list)
+            and len(one) == 2
+            and all(text is None or isinstance(text, str) for text in one)
+            and _role(one[0]) not in ("user", "assistant", "system", "tool")
+            for one in value
+        )
+    )
+
+
+def _are_states(value: Sequence[Any]) -> bool:
+    """Return whether a list holds the states of a graph, each with all messages so far."""
+    states = [
+        one["messages"]
+        for one in value
+        if isinstance(one, dict) and isinstance(one.get("messages"), list)
+    ]
+    lengths = [len(messages) for messages in states]
+    return (
+        len(value) > 1
+        and len(states) == len(value)
+        and lengths == sorted(lengths)
+        and states[0][:1] == states[-1][:1]
+    )
+
+
+def _are_updates(value: Sequence[Any]) -> bool:
+    """Return whether a list holds what the steps of a graph have said, each under its name."""
+    steps = [one for one in value if isinstance(one, dict) and len(one) == 1]
+    names = {next(iter(one)) for one in steps if isinstance(next(iter(one.values())), dict)}
+    return len(steps) == len(value) > 1 and len(names) > 1
+
+
+def _are_alike(value: Sequence[Any]) -> bool:
+    """Return whether a list holds objects of one form."""
+    forms = {frozenset(one) if isinstance(one, dict) else None for one in value}
+    return len(value) > 1 and len(forms) == 1 and None not in forms
 
 
 def _several_texts(value: Any) -> bool:
