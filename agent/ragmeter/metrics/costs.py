@@ -24,9 +24,10 @@ _VERSION = re.compile(
     r"(?:[-@:](?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2}|\d{8}|\d{4}|\d{3}|latest|preview|exp"
     r"|v\d{1,2}(?::\d{1,2})?|\d{1,3}k))*\Z"
 )
-# and before it: of gateways and clouds (`openai/`, `us.anthropic.`, `models/`)
+# and before it: of gateways, clouds and frameworks (`openai/`, `us.anthropic.`, `openai:`)
 _PROVIDER = re.compile(
-    r"^(?:.*/)?(?:(?:us|eu|apac|global|jp|au)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
+    r"^(?:.*/)?(?:(?:openai|anthropic|google|google-gla|google-vertex|google_genai|google_vertexai"
+    r"|azure|azure_openai|azure-openai|bedrock|bedrock_converse|cohere|deepseek):)?(?:(?:us|eu|apac|global|jp|au)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
 )
 _MAX_NAME = 200
 
