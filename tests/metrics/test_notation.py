@@ -153,6 +153,15 @@ WRITTEN: dict[str, Callable[[str], str]] = {
     "literal line feeds": lambda text: text.replace("finding on", "finding\\non"),
     "literal escapes": lambda text: text.replace("ü", "\\u00fc"),
     "notes": lambda text: text.replace("finding", "finding¹"),
+    "soft hyphens at line ends": lambda text: text.replace("classified", "clas\u00ad\nsified"),
+    "other hyphens at line ends": lambda text: text.replace("effective", "effec\u2010\n tive"),
+    "entities twice": lambda text: text.replace(" ", "&amp;nbsp;").replace("ü", "&amp;uuml;"),
+    "letters of mathematics": lambda text: "".join(
+        chr(0x1D41A + ord(sign) - ord("a")) if "a" <= sign <= "z" else sign for sign in text
+    ),
+    "all full width": lambda text: "".join(
+        chr(ord(sign) + 0xFEE0) if "!" <= sign <= "~" else sign for sign in text
+    ),
 }
 
 
@@ -291,8 +300,23 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
             "1450欧元",
             "1,45 Tsd. Euro",
             "١٤٥٠ euros",
+            "**1,450** euros",
+            "**1450** Euro",
+            "<b>1.450</b> €",
+            "_1 450_ euros",
         ],
-        ["1,540 euros", "€1.540,00", "2450欧元", "1,45 Mio. Euro"],
+        [
+            "1,540 euros",
+            "€1.540,00",
+            "2450欧元",
+            "1,45 Mio. Euro",
+            "**1,540** euros",
+            "`1,540` euros",
+            "<u>1,540</u> euros",
+            "1,540\teuros",
+            "1,540\neuros",
+            "**1,540** **euros**",
+        ],
     ),
     (
         "The company's revenue in 2023 was $5.2 million, and it employs 1,200 people in Berlin.",

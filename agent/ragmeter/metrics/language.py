@@ -9,6 +9,7 @@ from __future__ import annotations
 from ragmeter.core.files import load_yaml
 from ragmeter.core.score import NoScore
 from ragmeter.metrics import kernel
+from ragmeter.metrics.plain_text import plain_text
 from ragmeter.metrics.structured import looks_structured
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
@@ -17,6 +18,8 @@ LANGUAGES = load_yaml(__package__, "languages.yaml")
 ENGLISH_CODE = "en"
 OTHER = "other"  # a language that has no name here, another script among them
 UNKNOWN = ""  # too short, or no words at all
+
+_READ = 600  # characters: the kernel reads fewer
 
 # Of texts that a scorer reads that was measured on English alone.
 READ_BY_ENGLISH = frozenset((ENGLISH_CODE, UNKNOWN))
@@ -30,12 +33,18 @@ identify_language = kernel.identify_language
 
 def identify_passage(text: str) -> str:
     """Return the language of a passage; a record tells of none."""
-    return UNKNOWN if looks_structured(text) else identify_language(text)
+    return UNKNOWN if looks_structured(text) else identify_language(_opening(text))
 
 
 def identify_answer(trace: Trace) -> str:
     """Return the language of the answer, or of the query where the answer is too short to tell."""
-    return identify_language(trace.answer or "") or identify_language(trace.query or "")
+    answer, query = _opening(trace.answer or ""), _opening(trace.query or "")
+    return identify_language(answer) or identify_language(query)
+
+
+def _opening(text: str) -> str:
+    """Return the plain opening of a text, as full-width letters are of no other language."""
+    return text if text.isascii() else plain_text(text[:_READ]).text
 
 
 def find_language_reason(trace: Trace) -> NoScore | None:

@@ -33,6 +33,7 @@ _TAG = kernel.Pattern(
 )
 _ZONE = re.compile(r"(?:Z|([+-])(\d\d):?(\d\d))\Z")
 _SQUARE_METRES = re.compile(r"\b([cdk]?m)<sup>([23])</sup>")
+_HYPHENS = "-\u00ad\u2010\u2011"
 _ASCII = bytes(range(128))
 _MAX_SIGNS = 20_000  # that are remembered
 # Alphabets, punctuation and kana, of which no plain character joins with the one before it.
@@ -130,12 +131,14 @@ def plain_text(text: str, *, record: bool = False) -> PlainText:
         old = text[start:end]
         if old[0] == "&" and old[-1] == ";":
             new = html.unescape(old)
+            if old.startswith("&amp;") and old != "&amp;":  # escaped twice
+                new = html.unescape(new)
             new = new if new.isascii() else _fold(new)
         elif old[0] == "\\" and old.isascii():
             new = old if lined else _unescape(old)
         elif old[0] == "T" and old.isascii() and len(old) > 2:
             new = _time(old, behind_date=start > 0 and text[start - 1].isdecimal())
-        elif old[0] == "-" and old.isascii():
+        elif old[0] in _HYPHENS and old[-1] in "\n \t" and "\n" in old:
             new = ""
         else:
             new = _fold(_raise(text, start, end))

@@ -41,6 +41,9 @@ namespace ragmeter {
     "|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok|dkk|pln|brl|mxn|sgd|hkd|nzd|zar)\\b" \
     "|[$€£¥₹₩₽₺₫₱₪฿]|" WIDE_CURRENCY
 #define PERCENT "%|percent(?:age[ -]points?)?\\b|per cent\\b|pct\\b|pc\\b|pp\\b|basis points?\\b|bps?\\b"
+// Between a number and its unit: a blank, a hyphen, and the signs of Markdown and HTML around either.
+#define MARKUP "(?:\\*{1,3}|_{1,2}|`|</?[a-z]{1,6}>)?"
+#define GAP MARKUP "[\\s-]?" MARKUP
 #define CENTS "cents?\\b|¢|pence\\b"
 // Of a time: how far it is from UTC. "10:00-12:00" is two times, "10:00:00-05:00" one.
 #define ZONE \
@@ -95,7 +98,7 @@ const char QUANTITY[] =
     "|(?P<amount>(?!40[13] ?\\(?[kb])(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp)\\b)|(?![\\w]|[.,]\\d))"
-    "(?:[ -]?(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")))?)"
+    "(?:" GAP "(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")))?)"
     "|(?P<spelt>(?P<words>" NUMBER_WORDS ")"
     "(?:(?P<wpart> and an? (?:half|quarter)| and three[ -]quarters| point(?: (?:" DIGIT_WORD ")\\b){1,4})"
     "(?: (?P<wscale>hundred|thousand|million|billion|trillion)\\b)?)?(?:[ -](?:(?P<wpercent>" PERCENT
@@ -1142,7 +1145,7 @@ class Notation {
                 Letters power = of(G_POWER);
                 if (!power.empty()) value.scale(number_of(power));
                 if (lower(percent.substr(0, 1)) == U"b") value.exponent -= 2;  // basis points
-                item.attached = item.end > match.end(groups_[figure]) && text.at(match.end(groups_[figure])) != ' ';
+                item.attached = item.end > match.end(groups_[figure]) && Py_UNICODE_ISALPHA(text.at(match.end(groups_[figure])));
                 if (metres && scale == U"m" && of(G_SCALE) == U"m") {  // or millions
                     Decimal length = value;
                     length.exponent -= 6;

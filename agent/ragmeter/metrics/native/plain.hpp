@@ -8,8 +8,8 @@ namespace ragmeter {
 class PlainSigns {
   public:
     PlainSigns()
-        : odd_("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
-               "|(?<=[^\\W\\d_])-[ \\t]{0,3}\\r?\\n[ \\t]{0,20}(?=[a-z])"
+        : odd_("&(?:amp;)?(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
+               "|(?<=[^\\W\\d_])[-\u00ad\u2010\u2011][ \\t]{0,3}\\r?\\n[ \\t]{0,20}(?=[a-z])"
                "|(?<![A-Za-z]:)(?<!\\\\)\\\\(?:r\\\\n|[nrt](?![a-z]{1,20}[\\\\/.])|u[0-9a-fA-F]{4})"
                "|(?<![A-Za-z_])T(?!00:?00(?::?00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))(?:[01]\\d|2[0-4])"
                "(?::[0-5]\\d(?::[0-5]\\d(?:\\.\\d{1,9})?)?|(?<=\\d{8}T\\d\\d)[0-5]\\d(?:[0-5]\\d)?)"
@@ -26,7 +26,7 @@ class PlainSigns {
         for (Py_ssize_t at = 0; at < text.size; at++) {
             Py_UCS4 sign = text.at(at);
             if (sign == '&' || sign == '\\' || begins_time(text, at)) return 0;
-            if (sign == '-' && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
+            if (is_hyphen(sign) && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
                 return 0;
             unknown |= sign > 127 && !stays(sign);
         }
@@ -40,13 +40,16 @@ class PlainSigns {
         Py_ssize_t at = 0;
         while (at < text.size) {
             Py_UCS4 sign = text.at(at);
-            if ((sign == '&' || sign == '-' || sign == '\\' || begins_time(text, at)) && odd_.match(text, at, match)) {
+            if ((sign == '&' || is_hyphen(sign) || sign == '\\' || begins_time(text, at)) && odd_.match(text, at, match)) {
                 out.push_back({at, match.end()});
                 at = match.end();
                 continue;
             }
             Py_ssize_t end = at + (sign < 128);
-            if (end == text.size || text.at(end) < 128) { at++; continue; }
+            if (end == text.size || text.at(end) < 128 || (end > at && is_hyphen(text.at(end)) && odd_.match(text, end, match))) {
+                at++;
+                continue;
+            }
             bool changes = sign < 128 && (sign == 127 || (sign < ' ' && sign != '\t' && sign != '\n'));
             for (; end < text.size && text.at(end) > 127; end++) changes |= !stays(text.at(end));
             if (changes) out.push_back({at, end});
@@ -55,6 +58,8 @@ class PlainSigns {
     }
 
   private:
+    static bool is_hyphen(Py_UCS4 sign) { return sign == '-' || sign == 0xAD || sign == 0x2010 || sign == 0x2011; }
+
     static bool begins_time(const Text& text, Py_ssize_t at) {
         return text.at(at) == 'T' && at + 2 < text.size && text.at(at + 1) >= '0' && text.at(at + 1) <= '2' &&
             text.at(at + 2) >= '0' && text.at(at + 2) <= '9';
