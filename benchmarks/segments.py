@@ -314,16 +314,22 @@ def tails(runs: int) -> Iterator[dict[str, object]]:
     for n, times in product((20, 50), (1, 5, 20)):
         for alpha in (0.01, 0.001):
             yield {
-                "values": "rates", "now": n, "before": n * times, "alpha": alpha,
+                "values": "rates",
+                "now": n,
+                "before": n * times,
+                "alpha": alpha,
                 **{k: round(v / alpha, 2) for k, v in _exact(n, n * times, alpha).items()},
-            }  # fmt: skip
+            }
     for n, times in product((20, 50), (1, 20)):
         for name, ps in _simulated(n, n * times, 10 * runs).items():
             for alpha in (0.01, 0.001):
                 yield {
-                    "values": name, "now": n, "before": n * times, "alpha": alpha,
+                    "values": name,
+                    "now": n,
+                    "before": n * times,
+                    "alpha": alpha,
                     **{k: round(float((v <= alpha).mean()) / alpha, 2) for k, v in ps.items()},
-                }  # fmt: skip
+                }
 
 
 WAYS = ("own", "pooled", "shipped")

@@ -129,8 +129,10 @@ def _request(
         tokens = (asked // 4, len(source["answer"]) // 4)
         cost = sum(n * price for n, price in zip(tokens, PRICES, strict=True))
         trace["usage"] = {
-            "input_tokens": tokens[0], "output_tokens": tokens[1], "cost_usd": round(cost, 7),
-        }  # fmt: skip
+            "input_tokens": tokens[0],
+            "output_tokens": tokens[1],
+            "cost_usd": round(cost, 7),
+        }
     else:
         del trace["answer"], trace["citations"]
         trace["error"] = "upstream unavailable" if status == "error" else "no answer in 30 s"
@@ -194,14 +196,22 @@ class _Handler(BaseHTTPRequestHandler):
             return
         content = json.dumps(reply)
         used = sum(len(message["content"]) for message in asked) // 4, len(content) // 4
-        self._send(200, {
-            "id": "recorded", "object": "chat.completion", "model": JUDGE,
-            "choices": [{
-                "index": 0, "finish_reason": "stop",
-                "message": {"role": "assistant", "content": content},
-            }],
-            "usage": {"prompt_tokens": used[0], "completion_tokens": used[1]},
-        })  # fmt: skip
+        self._send(
+            200,
+            {
+                "id": "recorded",
+                "object": "chat.completion",
+                "model": JUDGE,
+                "choices": [
+                    {
+                        "index": 0,
+                        "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": content},
+                    }
+                ],
+                "usage": {"prompt_tokens": used[0], "completion_tokens": used[1]},
+            },
+        )
 
     def _send(self, status: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
@@ -238,12 +248,14 @@ def main(arguments: Sequence[str]) -> None:
     judge = RecordedJudge()
     threading.Thread(target=judge.serve_forever, daemon=True).start()
     os.environ["RAGMETER_JUDGE__BASE_URL"] = judge.base_url
-    app([
-        *("run", "--fresh", "--config", str(HERE / "demo.yaml")),
-        *("--replay", str(FOLDER / "demo-traces.jsonl")),
-        *("--feedback", str(FOLDER / "demo-labels.jsonl")),
-        *arguments,
-    ])  # fmt: skip
+    app(
+        [
+            *("run", "--fresh", "--config", str(HERE / "demo.yaml")),
+            *("--replay", str(FOLDER / "demo-traces.jsonl")),
+            *("--feedback", str(FOLDER / "demo-labels.jsonl")),
+            *arguments,
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -249,8 +249,10 @@ def test_the_texts_of_the_demo_are_those_of_the_source(
     for trace in day:
         source = sources[trace.tags["answer_of"]]
         assert (trace.query, trace.history, trace.passages) == (
-            source.query, source.history, source.passages,
-        )  # fmt: skip
+            source.query,
+            source.history,
+            source.passages,
+        )
         assert trace.answer == (source.answer if trace.status == "ok" else None)
         assert (trace.model == source.model) == (trace.model == demo.RAW)
 

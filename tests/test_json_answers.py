@@ -81,26 +81,37 @@ def test_other_notations_of_an_object_are_read() -> None:
         '{"price": 12.5, "currency": "USD"}',  # a record: every value of it is the answer
         '{"name": "search", "arguments": {"query": "how long do refunds take here"}}',
         '{"tool_calls": [{"text": "how long do refunds take here"}]}',
-        "Use this:\n```json\n{\"answer\": \"x\"}\n```\nand restart the server, then look again.",
-        "Set `{\"answer\": 1}` in the file.",
+        'Use this:\n```json\n{"answer": "x"}\n```\nand restart the server, then look again.',
+        'Set `{"answer": 1}` in the file.',
         "```python\nprint({'answer': 1})\n```",
         '"A quotation."',
         "{" * 5_000,
         "[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_any_other_answer_stays_as_it_is(text: str) -> None:
     assert read_json_answer(text) is None
 
 
 @pytest.mark.parametrize(
-    "text", ['{"answer": ""}', '{"answer": null}', '{"answer": "  ", "sources": []}',
-             '```json\n{"response": ""}\n```', '{"answers": []}', '{"answer": {}}', "null", ' "" ',
-             '{"answers": [null]}', '[{"answer": null}]',
-             '{"content": [{"type": "text", "text": ""}]}',
-             '{"answer": null, "reason": "The documents do not say it."}', "{'respuesta': None}",
-             '{"choices": [{"message": {"content": null}}]}']
-)  # fmt: skip
+    "text",
+    [
+        '{"answer": ""}',
+        '{"answer": null}',
+        '{"answer": "  ", "sources": []}',
+        '```json\n{"response": ""}\n```',
+        '{"answers": []}',
+        '{"answer": {}}',
+        "null",
+        ' "" ',
+        '{"answers": [null]}',
+        '[{"answer": null}]',
+        '{"content": [{"type": "text", "text": ""}]}',
+        '{"answer": null, "reason": "The documents do not say it."}',
+        "{'respuesta': None}",
+        '{"choices": [{"message": {"content": null}}]}',
+    ],
+)
 def test_an_empty_field_is_an_empty_answer(text: str) -> None:
     assert read_json_answer(text) == ""
     trace = make(text)

@@ -343,6 +343,12 @@ def test_every_test_file_tests() -> None:
     assert idle == []
 
 
+def test_no_line_is_kept_from_the_formatter() -> None:
+    mark = "# " + "fmt: "
+    files = python_files(*PACKAGES, "benchmarks", "deploy", "examples", "tests", "training")
+    assert [str(path) for path in files if mark in path.read_text("utf-8")] == []
+
+
 def test_slow_tests_are_in_files_that_say_so() -> None:
     """`make test-slow` gives pytest the files in which a mark is written."""
     for path in (ROOT / "tests").rglob("*.py"):

@@ -66,19 +66,26 @@ def test_sources_within_marks_are_read() -> None:
         "Call Client(timeout=3) to wait longer.",
         "Human: hi\nAI: hello",
         "(24 months)",
-        "x = \"24 months\"",
+        'x = "24 months"',
     ],
-)  # fmt: skip
+)
 def test_any_other_answer_stays_as_it_is(text: str) -> None:
     assert read_answer_text(text) == text
 
 
 @pytest.mark.parametrize(
     "text",
-    ["<|" + " " * 190_000 + "x", "Answer:" + "\n" * 190_000, "```md\n" + "\n```" * 40_000 + "x",
-     "[[ ## " * 30_000, "A(b='" + "\\'" * 90_000, "Thought:" + "\nFinal Answer:" * 10_000,
-     '{"a":' + ", " * 90_000, "content='" + "\\\\" * 90_000],
-)  # fmt: skip
+    [
+        "<|" + " " * 190_000 + "x",
+        "Answer:" + "\n" * 190_000,
+        "```md\n" + "\n```" * 40_000 + "x",
+        "[[ ## " * 30_000,
+        "A(b='" + "\\'" * 90_000,
+        "Thought:" + "\nFinal Answer:" * 10_000,
+        '{"a":' + ", " * 90_000,
+        "content='" + "\\\\" * 90_000,
+    ],
+)
 def test_hostile_texts_take_no_time(text: str) -> None:
     began = time.process_time()
     read_wrapped_answer(text)

@@ -13,15 +13,34 @@ from typing import Any
 # What a source may be called by, of all providers.
 _IDENTITY = {
     "id": (
-        "passageid", "chunkid", "fileid", "documentid", "docid", "sourceid", "referenceid",
-        "nodeid", "id", "xamzbedrockkbchunkid", "number",
+        "passageid",
+        "chunkid",
+        "fileid",
+        "documentid",
+        "docid",
+        "sourceid",
+        "referenceid",
+        "nodeid",
+        "id",
+        "xamzbedrockkbchunkid",
+        "number",
     ),
-    "url": ("url", "uri", "href", "link", "address", "source", "filepath", "path", "doc",
-            "xamzbedrockkbsourceuri"),
+    "url": (
+        "url",
+        "uri",
+        "href",
+        "link",
+        "address",
+        "source",
+        "filepath",
+        "path",
+        "doc",
+        "xamzbedrockkbsourceuri",
+    ),
     "title": ("title", "documenttitle", "filename", "documentname", "name", "document"),
     "text": ("citedtext", "quote", "snippet", "excerpt", "passage", "text", "content"),
     "index": ("documentindex", "searchresultindex"),
-}  # fmt: skip
+}
 
 # Objects that an annotation of OpenAI has inside, then those of sources.
 _ANNOTATIONS = ("url_citation", "file_citation", "container_file_citation")

@@ -83,20 +83,68 @@ ANSWER_KEYS = (
     "segments",
     "items",
     "steps",
-)  # fmt: skip
+)
 _CHOICES = ("choices", "candidates")
 # of one claim in a list
 CLAIM_KEYS = ("claim", "statement", "sentence", "fact", "point", "bullet", "paragraph", "step")
 # What is no answer: questions, thoughts, sources, settings.
 _OTHER_KEYS = frozenset(
-    ("question", "query", "prompt", "input", "userquery", "rewrittenquery", "thought", "thoughts",
-     "thinking", "reasoning", "rationale", "chainofthought", "analysis", "scratchpad", "plan",
-     "source", "sources", "citation", "citations", "reference", "references", "context", "contexts",
-     "quote", "quotes", "evidence", "passage", "passages", "document", "documents", "chunks",
-     "followup", "followups", "followupquestions", "suggestedquestions", "relatedquestions",
-     "suggestions", "title", "url", "uri", "id", "type", "role", "model", "name", "arguments",
-     "parameters", "metadata", "error", "traceback", "schema", "code", "sql")
-)  # fmt: skip
+    (
+        "question",
+        "query",
+        "prompt",
+        "input",
+        "userquery",
+        "rewrittenquery",
+        "thought",
+        "thoughts",
+        "thinking",
+        "reasoning",
+        "rationale",
+        "chainofthought",
+        "analysis",
+        "scratchpad",
+        "plan",
+        "source",
+        "sources",
+        "citation",
+        "citations",
+        "reference",
+        "references",
+        "context",
+        "contexts",
+        "quote",
+        "quotes",
+        "evidence",
+        "passage",
+        "passages",
+        "document",
+        "documents",
+        "chunks",
+        "followup",
+        "followups",
+        "followupquestions",
+        "suggestedquestions",
+        "relatedquestions",
+        "suggestions",
+        "title",
+        "url",
+        "uri",
+        "id",
+        "type",
+        "role",
+        "model",
+        "name",
+        "arguments",
+        "parameters",
+        "metadata",
+        "error",
+        "traceback",
+        "schema",
+        "code",
+        "sql",
+    )
+)
 # A fence, after a line that leads to it at most.
 _OPENS = re.compile(
     r"\s*(?:[^\n{}\[\]`]{0,120}:\s*\n\s*)?(?:```|~~~)[ \t]*(?:json[5c]?|jsonc|text)?\s*(?=[\[{])",

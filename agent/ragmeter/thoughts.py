@@ -10,8 +10,15 @@ import re
 
 # No thoughts are without one of these, or begin a text in one of these ways.
 _SIGNS = ("<", "&lt;", "THINK]", "◁")
-_BEGINNINGS = ("Thinking...", "Here is my th", "Here's my th", "Here’s my th", "analysis",
-               "Thought:", "**Thought")  # fmt: skip
+_BEGINNINGS = (
+    "Thinking...",
+    "Here is my th",
+    "Here's my th",
+    "Here’s my th",
+    "analysis",
+    "Thought:",
+    "**Thought",
+)
 # Names that stand for nothing else; those of prompts ("write your analysis first") count in pairs
 # at the beginning of a line alone.
 _SURE = r"(?:ant|seed:|mm:|bot_)?_?think(?:ing)?|thoughts?|antthinking|chain_of_thought"

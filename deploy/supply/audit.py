@@ -139,8 +139,11 @@ def _ask(service: Sequence[str]) -> dict[str, Any] | str:
             try:
                 done = subprocess.run(
                     [*command, "--requirement", file.name],
-                    capture_output=True, text=True, timeout=SECONDS, cwd=ROOT,
-                )  # fmt: skip
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    cwd=ROOT,
+                )
                 packages += json.loads(done.stdout)["dependencies"]
             except subprocess.TimeoutExpired:
                 return f"no answer within {SECONDS} s"

@@ -40,11 +40,22 @@ def write(name: str, folder: Path) -> Path:
     lock.write_text(requirements(name), encoding="utf-8")
     path = folder / f"{name}.cdx.json"
     command = [
-        str(fetch_python() / "cyclonedx-py"), "requirements", str(lock),
-        "--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application",
-        "--spec-version", VERSION, "--output-format", "JSON", "--output-reproducible",
-        "--validate", "--output-file", str(path),
-    ]  # fmt: skip
+        str(fetch_python() / "cyclonedx-py"),
+        "requirements",
+        str(lock),
+        "--pyproject",
+        str(ROOT / "pyproject.toml"),
+        "--mc-type",
+        "application",
+        "--spec-version",
+        VERSION,
+        "--output-format",
+        "JSON",
+        "--output-reproducible",
+        "--validate",
+        "--output-file",
+        str(path),
+    ]
     # it warns that a lock does not say which component needs which
     quiet = os.environ | {"PYTHONWARNINGS": "ignore::UserWarning"}
     try:

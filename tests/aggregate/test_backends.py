@@ -103,13 +103,15 @@ def story(part: int) -> tuple[list[bytes], list[Feedback]]:
         broken = part and rng.random() < 0.7
         traces.append(
             trace_line(
-                n, service=rng.choice(["bot", "bot", "wiki"]),
+                n,
+                service=rng.choice(["bot", "bot", "wiki"]),
                 timestamp=at if rng.random() < 0.9 else at - rng.choice([600, 90_000]),
-                status="error" if broken else "ok", query=f"Question {rng.randrange(9)}?",
+                status="error" if broken else "ok",
+                query=f"Question {rng.randrange(9)}?",
                 answer=" ".join(rng.choices(["zebras", "sleep", "standing", "never"], k=5)),
                 tags={"tenant": rng.choice("xyz")},
             )
-        )  # fmt: skip
+        )
         if rng.random() < 0.2:
             traces.append(rng.choice(traces))
         if rng.random() < 0.5:

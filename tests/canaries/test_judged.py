@@ -72,8 +72,11 @@ def test_what_is_shed_is_shed_under_their_names() -> None:
     one = scorer()
     found = one.score(canary(1))
     found = one.shed(found, "judge")
-    shed = [(score.metric, score.scorer) for score in found.trace.results
-            if score.state is ScoreState.SHED]  # fmt: skip
+    shed = [
+        (score.metric, score.scorer)
+        for score in found.trace.results
+        if score.state is ScoreState.SHED
+    ]
     assert shed == OWN
 
 

@@ -128,8 +128,9 @@ def test_without_a_label_the_rules_decide() -> None:
     ],
 )
 def test_where_they_do_not_apply_they_do_not(changes: dict[str, Any], reason: str) -> None:
-    found = abstention(scored(make_trace(1, **{"reference": {"answerable": False}, **changes}),
-                              tier("none")))  # fmt: skip
+    found = abstention(
+        scored(make_trace(1, **{"reference": {"answerable": False}, **changes}), tier("none"))
+    )
     assert set(found.values()) == {reason}
     assert len(found) == 4
 

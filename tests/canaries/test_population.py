@@ -146,8 +146,11 @@ def test_a_file_is_scored_with_and_without_the_reference(tmp_path: Path) -> None
     settings = load_settings(environ={}, overrides={"judge": {"k": [2]}})
     asyncio.run(score_file(source, out, "jsonl", settings, print))
     plain, with_reference = (json.loads(line) for line in out.read_text().splitlines())
-    found = {(one["metric"], one.get("k")): one for one in with_reference["results"]
-             if one["scorer"] == REFERENCE_SCORER}  # fmt: skip
+    found = {
+        (one["metric"], one.get("k")): one
+        for one in with_reference["results"]
+        if one["scorer"] == REFERENCE_SCORER
+    }
     assert found["fact_coverage", None]["value"] == 1
     assert ("recall_any_at_k", 2) in found
     assert with_reference["canary"]

@@ -117,9 +117,19 @@ def test_rounds_into_a_running_agent(tmp_path: Path) -> None:
     with service() as url:
         # the canaries begin before the agent is there: nothing of them may be lost
         sender = start(
-            tmp_path, "canary", "run", SUITE, "--endpoint", url, "-c", config,
-            "--every", "2s", "--per-minute", "6000",
-        )  # fmt: skip
+            tmp_path,
+            "canary",
+            "run",
+            SUITE,
+            "--endpoint",
+            url,
+            "-c",
+            config,
+            "--every",
+            "2s",
+            "--per-minute",
+            "6000",
+        )
         agent = None
         try:
             until(lambda: "they wait" in (tmp_path / "talk.txt").read_text())

@@ -54,9 +54,13 @@ class World:
             delivery = TraceDelivery(None, "", file=self.file)
             async with asker:
                 runner = CanaryRunner(
-                    self._suite, asker, delivery, self._pace,
-                    score=reference_scores, on_round=self.rounds.append,
-                )  # fmt: skip
+                    self._suite,
+                    asker,
+                    delivery,
+                    self._pace,
+                    score=reference_scores,
+                    on_round=self.rounds.append,
+                )
                 running = asyncio.create_task(runner.run())
                 if stop_when is not None:
                     await until_async(stop_when)

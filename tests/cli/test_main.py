@@ -282,10 +282,16 @@ def test_the_embedded_model_scores_relevance_of_files(tmp_path: Path) -> None:
         {"id": "b", "text": "It rained on the sea all week."},
     ]
     rows = [
-        {"trace_id": f"t{n}", "service": "s", "timestamp": 1_700_000_000 + n, "query": query,
-         "passages": passages, "answer": "I don't know."}
+        {
+            "trace_id": f"t{n}",
+            "service": "s",
+            "timestamp": 1_700_000_000 + n,
+            "query": query,
+            "passages": passages,
+            "answer": "I don't know.",
+        }
         for n, query in enumerate(["When did the museum open?", None] * 6)
-    ]  # fmt: skip
+    ]
     file = tmp_path / "traces.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     on: dict[str, Any] = {"RAGMETER_MODELS__CPU_SHARE": "0.2"}  # the tests turn it off

@@ -240,10 +240,15 @@ def test_the_agreement_about_relevance_is_printed(
 ) -> None:
     texts = {"The museum in Paris opened in 1902.": True, "It rained on the sea all week.": False}
     rows = [
-        {"query": "When did the museum open?", "passages": [{"id": "a", "text": text}],
-         "answer": "I don't know.", "relevant": yes}
-        for text, yes in texts.items() for _ in range(5)
-    ]  # fmt: skip
+        {
+            "query": "When did the museum open?",
+            "passages": [{"id": "a", "text": text}],
+            "answer": "I don't know.",
+            "relevant": yes,
+        }
+        for text, yes in texts.items()
+        for _ in range(5)
+    ]
     path = tmp_path / "labels.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert run("check", "mini", "--labels", path).exit_code == 0

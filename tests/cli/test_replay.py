@@ -135,9 +135,18 @@ def test_the_same_file_is_not_new(server: Taking, file: Path) -> None:
 
 def test_what_ctrl_c_leaves_the_next_call_sends(server: Taking, file: Path, tmp_path: Path) -> None:
     process = start(
-        tmp_path, "replay", file, "--to", "http", "--url", server.url, "--rate", "2",
-        "--shift", "30d",
-    )  # fmt: skip
+        tmp_path,
+        "replay",
+        file,
+        "--to",
+        "http",
+        "--url",
+        server.url,
+        "--rate",
+        "2",
+        "--shift",
+        "30d",
+    )
     try:
         until(lambda: len(server.took) >= 3)
         process.send_signal(signal.SIGINT)

@@ -58,7 +58,9 @@ PLANTED: dict[str, Any] = {
     "results_export": {"endpoint": DEAD, "headers": f"authorization={MARK}"},
     "kafka": {
         "security": {
-            "protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u",
+            "protocol": "SASL_SSL",
+            "mechanism": "PLAIN",
+            "username": "u",
             "password": secret("kafka"),
         }
     },
@@ -66,7 +68,7 @@ PLANTED: dict[str, Any] = {
         "webhook_url": f"http://u:{MARK}@127.0.0.1:9/services/{MARK}?key={MARK}",
         "alertmanager_url": f"http://u:{MARK}@127.0.0.1:9",
     },
-}  # fmt: skip
+}
 # Kafka's credentials exclude one another.
 PLANTED_TOKEN: dict[str, Any] = PLANTED | {
     "kafka": {
@@ -198,9 +200,7 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
     tree = copy.deepcopy(PLANTED)
     tree["http"] |= {"otlp_port": otlp, "metrics_port": metrics}
     tree["alerts"]["evaluation_seconds"] = 1
-    tree["state"] = {
-        "path": str(tmp_path / "s.sqlite")
-    }  # fmt: skip
+    tree["state"] = {"path": str(tmp_path / "s.sqlite")}
     rules = tmp_path / "rules.yaml"  # one that fires at once, so that receivers are tried
     rules.write_text(
         "rules: [{name: AnyError, severity: critical, metric: error, op: '>', threshold: 0.1,"
@@ -224,12 +224,16 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
                 time.sleep(0.2)
         rows = [
             {
-                "trace_id": f"t{number}", "service": "bot", "query": "q?", "answer": "a [1].",
-                "timestamp": datetime.now(UTC).isoformat(), "status": "error",
+                "trace_id": f"t{number}",
+                "service": "bot",
+                "query": "q?",
+                "answer": "a [1].",
+                "timestamp": datetime.now(UTC).isoformat(),
+                "status": "error",
                 "passages": [{"id": "kb-1"}],
             }
             for number in range(60)
-        ]  # fmt: skip
+        ]
         login = {"Authorization": f"Bearer {secret('s')}"}
         sent = httpx.post(
             f"{traces}/v1/rag/traces", json=rows, headers=login, trust_env=False, timeout=PATIENCE
@@ -260,9 +264,12 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
     for command in (["config", "show"], ["config", "check"], ["inspect", "--live"]):
         done = subprocess.run(
             [*RAGMETER, *command, "--config", config],
-            capture_output=True, text=True, timeout=SECONDS, cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
+        )
         shown[" ".join(command)] = done.stdout + done.stderr
     for path in tmp_path.iterdir():
         if path != config:

@@ -110,9 +110,31 @@ def test_no_separator_of_a_card_number_gets_through() -> None:
 
 
 HOSTILE = (
-    "a@", "1 ", "+1", "A1", "DE89 ", "4", "4 ", ":", "a:", "1.", "eyJ", "(", "@", "a@a.", "-",
-    "-----BEGIN PRIVATE KEY-----", "bearer ", "password:", "sk-", "\\", "\n", "٣", "é", "::1.",
-)  # fmt: skip
+    "a@",
+    "1 ",
+    "+1",
+    "A1",
+    "DE89 ",
+    "4",
+    "4 ",
+    ":",
+    "a:",
+    "1.",
+    "eyJ",
+    "(",
+    "@",
+    "a@a.",
+    "-",
+    "-----BEGIN PRIVATE KEY-----",
+    "bearer ",
+    "password:",
+    "sk-",
+    "\\",
+    "\n",
+    "٣",
+    "é",
+    "::1.",
+)
 
 
 @pytest.mark.parametrize("name", BUILTIN_RULES)

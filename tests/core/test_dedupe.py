@@ -56,8 +56,10 @@ def test_time_that_goes_back_for_good_is_believed() -> None:
 def test_a_service_has_ids_of_its_own() -> None:
     ids = DedupeIds(100)
     assert [ids.add(*row, 0) for row in (("a", "bc"), ("ab", "c"), ("a", "bc"))] == [
-        True, True, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+    ]
 
 
 def test_memory_is_bounded_whatever_comes() -> None:

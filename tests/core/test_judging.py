@@ -12,9 +12,14 @@ NAN = float("nan")
 
 def judging(began: float = 0.0, seconds: float = 1.0, served: str = "m-1") -> TraceJudging:
     instrument = JudgeInstrument(
-        "judge", "m", served, "fp", "schema", {"temperature": 0.0, "seed": None},
+        "judge",
+        "m",
+        served,
+        "fp",
+        "schema",
+        {"temperature": 0.0, "seed": None},
         {"a" * 12: ["umbrela@2"]},
-    )  # fmt: skip
+    )
     use = JudgeUse(3, 1, 100, 10, 0, 0.1, [0.1, 0.2, 0.3])
     return TraceJudging(began, seconds, {"judge": use}, [instrument], {"claims": [4, 1]})
 

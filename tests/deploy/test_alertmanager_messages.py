@@ -30,7 +30,9 @@ HOSTILE = "<!channel> & <script>alert(1)</script>"
 def failing(**changes: Any) -> Incident:
     """Nothing relevant is found since a rebuild of the index, in hostile words."""
     fields: dict[str, Any] = {
-        "service": "support", "question": "retrieved", "kind": "wrong_passages",
+        "service": "support",
+        "question": "retrieved",
+        "kind": "wrong_passages",
         "opened_at": time.time(),
         "title": "support: retrieval finds nothing relevant",
         "summary": f"Relevant passages 88 % -> 18 %, since 02:35 UTC. All requests. {HOSTILE}",
@@ -43,7 +45,7 @@ def failing(**changes: Any) -> Incident:
         "advice": "Roll the index back.",
         "worst": ("t-1", HOSTILE, "t-2", "t-4"),
         "runbook": f"{PAGE}/runbooks/retrieval.md",
-    }  # fmt: skip
+    }
     return opened(**{**fields, **changes})
 
 
@@ -198,7 +200,7 @@ def test_alerts_of_prometheus_say_no_more_than_they_know(tmp_path: Path) -> None
             "generatorURL": graph,
         }
         for n, name in enumerate(names)
-    ]  # fmt: skip
+    ]
 
     async def scenario() -> Stub:
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, _):

@@ -66,8 +66,9 @@ def test_tokens_are_mounted_and_prometheus_has_the_narrowest() -> None:
     found = endpoint(objects)
     assert "scheme" not in found
     assert found["authorization"] == {
-        "type": "Bearer", "credentials": {"name": "ragmeter-tokens", "key": "scrape"},
-    }  # fmt: skip
+        "type": "Bearer",
+        "credentials": {"name": "ragmeter-tokens", "key": "scrape"},
+    }
 
 
 def test_tls_reaches_probes_service_and_prometheus() -> None:

@@ -192,8 +192,11 @@ def test_the_agent_runs_without_what_the_small_image_lacks() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *sorted(lacking)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -153,8 +153,11 @@ def test_the_real_audit_fails_for_what_a_service_knows(
 def test_without_a_network_it_says_what_it_did_not_do() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deploy.supply.audit", "--offline"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0
     assert "OFFLINE: no service was asked" in done.stdout
 

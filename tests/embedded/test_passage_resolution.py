@@ -161,8 +161,9 @@ def test_a_release_is_whole_or_nothing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.sqlite")
     held = HeldTraceTable(store)
     with store.transaction() as db:
-        db.executemany("INSERT INTO held(timestamp, received, body) VALUES(?, 0, ?)",
-                       [(1, b"a"), (2, b"b")])  # fmt: skip
+        db.executemany(
+            "INSERT INTO held(timestamp, received, body) VALUES(?, 0, ?)", [(1, b"a"), (2, b"b")]
+        )
     rows = held.rows(0, 10)
     with pytest.raises(Exception, match="NOT NULL"):
         held.release([rows[0], type(rows[0])(rows[1].id, None)])  # type: ignore[arg-type]

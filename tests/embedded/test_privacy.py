@@ -120,9 +120,12 @@ def test_spans_are_redacted_before_they_wait(tmp_path: Path) -> None:
         "value": {"stringValue": json.dumps({"q": MAIL, "n": [MAIL]})},
     }
     span = {
-        "traceId": "a" * 32, "spanId": "b" * 16, "name": "x", "startTimeUnixNano": "1",
+        "traceId": "a" * 32,
+        "spanId": "b" * 16,
+        "name": "x",
+        "startTimeUnixNano": "1",
         "attributes": [attribute, {"key": "user.id", "value": {"stringValue": "u-77"}}],
-    }  # fmt: skip
+    }
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
     with running(tmp_path, redact=["email"], drop_attributes=["user.*"]) as agent:
         batch, broken = decode_batch(TRACES, "json", body, agent.redactor)

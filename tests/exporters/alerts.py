@@ -41,42 +41,78 @@ def drifted(**changes: Any) -> Alert:
     """Grounding went from .8 to .6 at event time 700; told at 1000."""
     found = {"kind": "mean", "statistic": 5.1, "since_earliest": 640.0, "since_latest": 760.0}
     fields: dict[str, Any] = {
-        "rule": "RagDrift", "severity": "warning", "metric": "grounding", "value": 0.6,
-        "lower": 0.55, "upper": 0.65, "threshold": 0.0, "statistic": "drift", "op": ">=",
-        "since": 700.0, "question": "grounded", "harm": 0.4, "baseline": 0.8,
+        "rule": "RagDrift",
+        "severity": "warning",
+        "metric": "grounding",
+        "value": 0.6,
+        "lower": 0.55,
+        "upper": 0.65,
+        "threshold": 0.0,
+        "statistic": "drift",
+        "op": ">=",
+        "since": 700.0,
+        "question": "grounded",
+        "harm": 0.4,
+        "baseline": 0.8,
         "top_segment": "model=<b>",
-        "top_segment_words": "model=<b> changed more than others", "fingerprint": "ab12cd34ef56",
+        "top_segment_words": "model=<b> changed more than others",
+        "fingerprint": "ab12cd34ef56",
         "drift": {**found, **changes.pop("drift", {})},
-    }  # fmt: skip
+    }
     return make(**{**fields, **changes})
 
 
 def unscored(**changes: Any) -> Alert:
     """A third of the judge's grounding fails."""
     fields: dict[str, Any] = {
-        "rule": "RagUnscoredHigh", "metric": "grounding", "scorer": "judge", "window": "1h",
-        "value": 0.33, "lower": 0.27, "upper": 0.4, "threshold": 0.25, "baseline": 0.01,
-        "fingerprint": "ab12cd34ef56", "unscored": {"judge_timeout": 60, "unparsable": 3},
-    }  # fmt: skip
+        "rule": "RagUnscoredHigh",
+        "metric": "grounding",
+        "scorer": "judge",
+        "window": "1h",
+        "value": 0.33,
+        "lower": 0.27,
+        "upper": 0.4,
+        "threshold": 0.25,
+        "baseline": 0.01,
+        "fingerprint": "ab12cd34ef56",
+        "unscored": {"judge_timeout": 60, "unparsable": 3},
+    }
     return make(**{**fields, **changes})
 
 
 def slow(**changes: Any) -> Alert:
     """The 95th percentile of the total latency."""
     fields: dict[str, Any] = {
-        "rule": "LatencyHigh", "metric": "latency", "scorer": "", "value": 41.0, "lower": 35.0,
-        "upper": 52.0, "threshold": 30.0, "baseline": 2.31,
+        "rule": "LatencyHigh",
+        "metric": "latency",
+        "scorer": "",
+        "value": 41.0,
+        "lower": 35.0,
+        "upper": 52.0,
+        "threshold": 30.0,
+        "baseline": 2.31,
         "labels": {"stage": "total", "quantile": "0.95"},
-    }  # fmt: skip
+    }
     return make(**{**fields, **changes})
 
 
 def absent(**changes: Any) -> Alert:
     """No trace for an hour, of a service that has 40 an hour."""
     fields: dict[str, Any] = {
-        "rule": "RagTracesAbsent", "severity": "warning", "metric": "traces", "scorer": "",
-        "window": "1h", "value": 0.0, "lower": None, "upper": None, "threshold": 0.0, "op": "<=",
-        "statistic": "value", "samples": 0, "effective_samples": 0.0, "worst": [],
+        "rule": "RagTracesAbsent",
+        "severity": "warning",
+        "metric": "traces",
+        "scorer": "",
+        "window": "1h",
+        "value": 0.0,
+        "lower": None,
+        "upper": None,
+        "threshold": 0.0,
+        "op": "<=",
+        "statistic": "value",
+        "samples": 0,
+        "effective_samples": 0.0,
+        "worst": [],
         "baseline": 40.0,
-    }  # fmt: skip
+    }
     return make(**{**fields, **changes})

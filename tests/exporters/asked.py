@@ -24,9 +24,14 @@ AT = 1_790_000_000.0  # the moment of the fake agent
 
 def level(value: float = 0.8, spread: float = 0.05, **changes: Any) -> Level:
     found = Level(
-        value=value, lower=value - spread, upper=value + spread, window="1h", samples=143,
-        worth=100.0, source="requests",
-    )  # fmt: skip
+        value=value,
+        lower=value - spread,
+        upper=value + spread,
+        window="1h",
+        samples=143,
+        worth=100.0,
+        source="requests",
+    )
     return replace(found, **changes)
 
 
@@ -36,10 +41,18 @@ def answer(question: str, **changes: Any) -> Answer:
     value = {"share": 0.8, "seconds": 2.5, "usd": 0.0008}[about.unit]
     own = level(value, value / 16)
     found = Answer(
-        question=question, meaning=about.meaning, unit=about.unit, better=about.better,
-        level=own, levels={"1h": own}, movement=Movement(0.0, -1.0, 1.0), usual=value,
-        state="good", source="143 labels + model", scores=scores_of(question),
-    )  # fmt: skip
+        question=question,
+        meaning=about.meaning,
+        unit=about.unit,
+        better=about.better,
+        level=own,
+        levels={"1h": own},
+        movement=Movement(0.0, -1.0, 1.0),
+        usual=value,
+        state="good",
+        source="143 labels + model",
+        scores=scores_of(question),
+    )
     return replace(found, **changes)
 
 
@@ -58,9 +71,7 @@ class FakeQuestions(QuestionAnswers):
     def history(self, service: str, question: str, seconds: int) -> list[tuple[float, Level]]:
         own = next(one.level for one in self.answers(service) if one.question == question)
         step = max(300.0, seconds / 24)
-        return [
-            (AT - step * n, own) for n in range(int(seconds / step), 0, -1) if own and n != 4
-        ]  # fmt: skip
+        return [(AT - step * n, own) for n in range(int(seconds / step), 0, -1) if own and n != 4]
 
     def segment_answers(self, service: str) -> Sequence[SegmentAnswer]:
         return self.segments
@@ -87,10 +98,15 @@ def asked(*services: str) -> FakeQuestions:
         "works", state="bad", level=level(0.81), usual=1.0, goal=0.99, source="every request"
     )
     answers[3] = answer(
-        "grounded", state="moved", level=None, levels={}, usual=None, source="not enough yet",
+        "grounded",
+        state="moved",
+        level=None,
+        levels={},
+        usual=None,
+        source="not enough yet",
         movement=Movement(-9.0, -12.0, -6.0),
         note="no level: it needs labels, a judge or more answers scored by the model",
-    )  # fmt: skip
+    )
     return FakeQuestions(
         table=dict.fromkeys(services or ("bot",), answers),
         segments=[

@@ -34,10 +34,13 @@ NAMES = ("5m", "1h", "24h")
 
 def estimate(value: float = 0.8, spread: float = 0.05, samples: int = 40) -> Estimate:
     return Estimate(
-        value=value, lower=value - spread, upper=value + spread,
-        effective_samples=samples * 0.9, samples=samples,
+        value=value,
+        lower=value - spread,
+        upper=value + spread,
+        effective_samples=samples * 0.9,
+        samples=samples,
         states={"scored": samples, "not_applicable": 3, "sampled_out": 0, "unscored": 1, "shed": 0},
-    )  # fmt: skip
+    )
 
 
 def quantiles(scale: float = 1.0) -> list[Quantile]:
@@ -205,43 +208,79 @@ def metrics_port(fake: FakeAgent) -> web.Application:
 
 def alert(**changes: Any) -> Alert:
     base = Alert(
-        id="a1", rule="GroundingLow", severity="critical", state="firing", service="bot",
-        segment="", metric="grounding", scorer="builtin", window="1h", value=0.42, lower=0.38,
-        upper=0.46, threshold=0.6, samples=120, effective_samples=110.0, since=NOW - 900,
-        fired_at=NOW - 600, resolved_at=None, updated_at=NOW, summary="Grounding is low.",
-        worst=["t-1"], op="<",
-    )  # fmt: skip
+        id="a1",
+        rule="GroundingLow",
+        severity="critical",
+        state="firing",
+        service="bot",
+        segment="",
+        metric="grounding",
+        scorer="builtin",
+        window="1h",
+        value=0.42,
+        lower=0.38,
+        upper=0.46,
+        threshold=0.6,
+        samples=120,
+        effective_samples=110.0,
+        since=NOW - 900,
+        fired_at=NOW - 600,
+        resolved_at=None,
+        updated_at=NOW,
+        summary="Grounding is low.",
+        worst=["t-1"],
+        op="<",
+    )
     return replace(base, **changes)
 
 
 def incident(**changes: Any) -> Incident:
     fields: dict[str, Any] = {
-        "id": "0a1b2c3d4e5f6071", "since": NOW - 900, "since_lower": NOW - 960,
-        "since_upper": NOW - 840, "opened_at": NOW - 600, "updated_at": NOW, "worst": ("t-1",),
-        "question": "grounded", "kind": "ungrounded", "title": "bot: answers are less grounded",
-        "summary": "Grounded 84 % -> 42 % (38 to 46), since 11:45 UTC.", "signals": (alert(),),
-    }  # fmt: skip
+        "id": "0a1b2c3d4e5f6071",
+        "since": NOW - 900,
+        "since_lower": NOW - 960,
+        "since_upper": NOW - 840,
+        "opened_at": NOW - 600,
+        "updated_at": NOW,
+        "worst": ("t-1",),
+        "question": "grounded",
+        "kind": "ungrounded",
+        "title": "bot: answers are less grounded",
+        "summary": "Grounded 84 % -> 42 % (38 to 46), since 11:45 UTC.",
+        "signals": (alert(),),
+    }
     return opened(**{**fields, **changes})
 
 
 def trace(**changes: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "trace_id": "t-1", "service": "bot", "timestamp": "2026-09-21T12:00:00Z",
-        "query": "How do I reset it?", "answer": "Hold the button [1].",
+        "trace_id": "t-1",
+        "service": "bot",
+        "timestamp": "2026-09-21T12:00:00Z",
+        "query": "How do I reset it?",
+        "answer": "Hold the button [1].",
         "passages": [{"id": "kb#1", "text": "Hold the button for ten seconds.", "score": 0.83}],
         "history": [{"role": "user", "text": "Hello"}],
         "citations": [{"start": 0, "end": 20, "passage_ids": ["kb#1"]}],
-        "timings": {"total": 2.41, "retrieval": 0.12}, "model": "m-1", "tags": {"tenant": "acme"},
-    }  # fmt: skip
+        "timings": {"total": 2.41, "retrieval": 0.12},
+        "model": "m-1",
+        "tags": {"tenant": "acme"},
+    }
     return {**fields, **changes}
 
 
 def results() -> list[dict[str, Any]]:
     return [
-        {"metric": "grounding", "scorer": "builtin", "state": "scored", "value": 0.31,
-         "probability": 0.5, "detail": {"unsupported": ["ten"]}},
+        {
+            "metric": "grounding",
+            "scorer": "builtin",
+            "state": "scored",
+            "value": 0.31,
+            "probability": 0.5,
+            "detail": {"unsupported": ["ten"]},
+        },
         {"metric": "relevance", "scorer": "builtin", "state": "unscored", "reason": "no_text"},
-    ]  # fmt: skip
+    ]
 
 
 def add_part_samples(agent: FakeAgent) -> None:
@@ -335,7 +374,10 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_results_total", (*pair, ("state", "unscored"), ("reason", "no_text")))
     for number, seconds in enumerate((0.07, 0.3, 2.41, 99.0)):
         counters.observe(
-            "rag_request_duration_seconds", (own,), [seconds], DURATION_EDGES,
+            "rag_request_duration_seconds",
+            (own,),
+            [seconds],
+            DURATION_EDGES,
             [Exemplar(f"t-{number}", seconds, NOW - number)],
-        )  # fmt: skip
+        )
     return agent

@@ -47,22 +47,33 @@ def opened(**changes: Any) -> Incident:
 def refused(**changes: Any) -> Incident:
     """A new prompt refuses a third of the questions of one tenant: a warning."""
     fields: dict[str, Any] = {
-        "id": "fedcba9876543210", "question": "answered", "kind": "refusals",
-        "severity": "warning", "usual": 0.95, "level": 0.63, "lower": 0.55, "upper": 0.71,
-        "better": "higher", "segment": "tenant=globex",
+        "id": "fedcba9876543210",
+        "question": "answered",
+        "kind": "refusals",
+        "severity": "warning",
+        "usual": 0.95,
+        "level": 0.63,
+        "lower": 0.55,
+        "upper": 0.71,
+        "better": "higher",
+        "segment": "tenant=globex",
         "change": Change(870.0, "prompt_version", "v13"),
         "title": "bot: prompt v13 refuses 37 % of questions",
         "summary": "Answered 95 % -> 63 % (55 to 71), since 00:14 UTC, with prompt v13.",
-        "worst": ("trace-3",), "worst_questions": (),
-    }  # fmt: skip
+        "worst": ("trace-3",),
+        "worst_questions": (),
+    }
     return opened(**{**fields, **changes})
 
 
 def over(**changes: Any) -> Incident:
     """The errors are over since event time 4000."""
     fields: dict[str, Any] = {
-        "state": "over", "ended_at": 4000.0, "updated_at": 4000.0, "level": 0.003,
+        "state": "over",
+        "ended_at": 4000.0,
+        "updated_at": 4000.0,
+        "level": 0.003,
         "title": "bot: requests work again",
         "summary": "Errors 0.3 %, as usual; it lasted 52 min.",
-    }  # fmt: skip
+    }
     return opened(**{**fields, **changes})

@@ -23,11 +23,14 @@ WIDTHS = "return [document.documentElement.scrollWidth, window.innerWidth]"
 
 def paths(agent: FakeAgent) -> list[str]:
     service = quote(agent.fake.services()[0], safe="")
-    return ["/", f"/service/{service}", f"/service/{service}/details", *(
-        f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in agent.documents
-    ), *(
-        f"/incident/{quote(one.service, safe='')}/{one.id}" for one in agent.incident_list
-    ), "/nothing"]  # fmt: skip
+    return [
+        "/",
+        f"/service/{service}",
+        f"/service/{service}/details",
+        *(f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in agent.documents),
+        *(f"/incident/{quote(one.service, safe='')}/{one.id}" for one in agent.incident_list),
+        "/nothing",
+    ]
 
 
 def visit(page: Browser, url: str) -> None:
@@ -56,9 +59,10 @@ def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
             # A script that ran would have opened an alert, which WebDriver reports as an error;
             # one that was stopped by the policy would be in the log.
             complaints = [
-                line for line in page.logs()
+                line
+                for line in page.logs()
                 if "favicon" not in line["message"] and "404 (Not Found)" not in line["message"]
-            ]  # fmt: skip
+            ]
             assert complaints == []
         text = page.run("return document.title")
         assert "404" in text

@@ -78,9 +78,12 @@ def test_prometheus_gives_back_what_was_exported(tmp_path: Path) -> None:
         assert metadata["rag_answered_ratio"][0]["unit"] == "ratio"
 
         found = ask(
-            client, "/query_exemplars", query="rag_request_duration_seconds_bucket",
-            start=now - 60, end=now + 60,
-        )  # fmt: skip
+            client,
+            "/query_exemplars",
+            query="rag_request_duration_seconds_bucket",
+            start=now - 60,
+            end=now + 60,
+        )
         exemplars = [item for series in found for item in series["exemplars"]]
         assert {item["labels"]["trace_id"] for item in exemplars} == {trace_id}
         assert {float(item["value"]) for item in exemplars} == {0.6}

@@ -58,8 +58,15 @@ def test_the_axis_is_what_the_metric_can_be() -> None:
 
 def test_everything_is_there_once() -> None:
     text = render_report_page(usual())
-    for words in ("Difference from gpt-4", "adjusted: one test", "10 scored, 1 unscored",
-                  "judge_timeout 1", "n = 10", "n = 14", "Worst traces"):  # fmt: skip
+    for words in (
+        "Difference from gpt-4",
+        "adjusted: one test",
+        "10 scored, 1 unscored",
+        "judge_timeout 1",
+        "n = 10",
+        "n = 14",
+        "Worst traces",
+    ):
         assert words in text, words
     assert render_report_page(usual()) == text
     assert "<script" not in text

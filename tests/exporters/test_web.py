@@ -189,8 +189,9 @@ def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
         "https://tempo.example/bot/a%22b%2Fc?x=a%22b%2Fc",
     ]
     assert [link.partition("?")[0] for link in links("nobody")] == [
-        "/trace/bot/grounding-0", "/trace/bot/grounding-2"
-    ]  # fmt: skip
+        "/trace/bot/grounding-0",
+        "/trace/bot/grounding-2",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,25 @@ RECORD_CLAIMS = (
     "They offer parking, but not outdoor seating.",
 )
 MARKS = (
-    " [1]", " [2, 3]", "[^1]", " 【1†source】", " (Source: 2)", " [[1]](https://kb.example/a)", "¹",
-    " <sup>2</sup>", " \\[1\\]", " \\cite{1}", " [doc 2]", " (p. 3)", " (Smith et al., 2020)",
-    " [1-3]", " arr[1]", " ^1^", " [x]", " [manual.pdf]",
-)  # fmt: skip
+    " [1]",
+    " [2, 3]",
+    "[^1]",
+    " 【1†source】",
+    " (Source: 2)",
+    " [[1]](https://kb.example/a)",
+    "¹",
+    " <sup>2</sup>",
+    " \\[1\\]",
+    " \\cite{1}",
+    " [doc 2]",
+    " (p. 3)",
+    " (Smith et al., 2020)",
+    " [1-3]",
+    " arr[1]",
+    " ^1^",
+    " [x]",
+    " [manual.pdf]",
+)
 NOISE = (
     "aA1.!?。！？\n \t\"'”’)]】[【xDr Mr. e.g U.S é_Ⅷ\x85\0"
     "|<>&;#*`~\\^(){}$€%,:-–—'½²①ﬁ\u00ad\u200b日本ไทย٣İẞſ½µ"

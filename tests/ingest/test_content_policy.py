@@ -22,15 +22,28 @@ from tests.metrics.help import KB
 WORDS = ("reset", "Gandalf", "hobbit", "tenant-7", "1954", "ancient", "Rivendell", "boom")
 TRACE = Trace.model_validate(
     {
-        "trace_id": "t-1", "service": "s", "timestamp": 0, "query": "How do I reset it?",
+        "trace_id": "t-1",
+        "service": "s",
+        "timestamp": 0,
+        "query": "How do I reset it?",
         "history": [{"role": "user", "text": "a hobbit"}],
-        "passages": [*KB, {"id": "kb-9", "text": "ancient lore", "score": 0.5,
-                           "metadata": {"place": "Rivendell"}}],
+        "passages": [
+            *KB,
+            {
+                "id": "kb-9",
+                "text": "ancient lore",
+                "score": 0.5,
+                "metadata": {"place": "Rivendell"},
+            },
+        ],
         "answer": "Ask Gandalf in Rivendell, who settled this in 1954 for 77 hobbits [2]. Yes.",
-        "error": "boom", "tags": {"tenant": "tenant-7"}, "model": "gpt",
-        "timings": {"total": 1.5}, "citations": [{"start": 0, "end": 3, "passage_ids": ["kb-1"]}],
+        "error": "boom",
+        "tags": {"tenant": "tenant-7"},
+        "model": "gpt",
+        "timings": {"total": 1.5},
+        "citations": [{"start": 0, "end": 3, "passage_ids": ["kb-1"]}],
     }
-)  # fmt: skip
+)
 
 
 def document() -> dict[str, Any]:
@@ -61,8 +74,9 @@ def test_claims_and_facts_go_the_way_of_the_texts(mode: str) -> None:
     before = [{"metric": "m", "detail": detail} for detail in details]
     after = content(mode).results(before)
     assert "Rivendell" not in json.dumps(after)
-    assert [item["detail"]["unused" if "unused" in item["detail"] else "unsupported"]
-            for item in after] == [1, 1]  # fmt: skip
+    assert [
+        item["detail"]["unused" if "unused" in item["detail"] else "unsupported"] for item in after
+    ] == [1, 1]
 
 
 @pytest.mark.parametrize("mode", ["none", "hash"])
@@ -104,9 +118,16 @@ def test_the_key_may_be_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "now", "stricter"),
-    [("full", "none", True), ("full", "hash", True), ("hash", "none", True),
-     ("none", "none", False), ("none", "full", False), ("hash", "full", False), ("", "none", True)],
-)  # fmt: skip
+    [
+        ("full", "none", True),
+        ("full", "hash", True),
+        ("hash", "none", True),
+        ("none", "none", False),
+        ("none", "full", False),
+        ("hash", "full", False),
+        ("", "none", True),
+    ],
+)
 def test_what_was_kept_before_a_stricter_setting_must_go(
     before: str, now: str, stricter: bool
 ) -> None:

@@ -46,8 +46,13 @@ def test_what_is_bad_is_named_and_costs_no_other() -> None:
             *(line(passages={"a": {"misleading": True, "nice": True}}), line(trace_id="last")),
         ]
     )
-    assert ids(body) == ["t1", *["invalid_feedback"], "invalid_json", *["invalid_feedback"] * 4,
-                         "last"]  # fmt: skip
+    assert ids(body) == [
+        "t1",
+        *["invalid_feedback"],
+        "invalid_json",
+        *["invalid_feedback"] * 4,
+        "last",
+    ]
     bad = [item for item in decode_feedback_body(body) if isinstance(item, DecodeFailure)]
     assert bad[0].errors[0][0] == "answer.helpful"
     assert "no label" in bad[2].errors[0][1]

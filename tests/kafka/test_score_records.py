@@ -147,9 +147,7 @@ def changed(**changes: Any) -> bytes:
     return json.dumps(tree).encode()
 
 
-ID, TIME, STATUS, PROBABILITY, TIMINGS, TAGS, INPUT, _, COST, PAIRS, RESULTS = (
-    0, *range(2, 12)
-)  # fmt: skip
+ID, TIME, STATUS, PROBABILITY, TIMINGS, TAGS, INPUT, _, COST, PAIRS, RESULTS = (0, *range(2, 12))
 """Fields of a trace."""
 
 

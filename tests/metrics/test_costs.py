@@ -66,10 +66,24 @@ def test_a_known_model_has_a_price(model: str, usd: float) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    ["gpt-5-pro", "gpt-4o-audio-preview", "gpt-5.9", "my-gpt-4o", "llama-3.1-70b", "gpt", "",
-     "claude-sonnet-5", "gemini-2.5-flash-image", "x" * 10_000, "///",
-     "ft:gpt-4o-2024-08-06:org::x", "gpt-4o:free", "openai:my-gpt-4o", "gpt-4o-mini-tts"],
-)  # fmt: skip
+    [
+        "gpt-5-pro",
+        "gpt-4o-audio-preview",
+        "gpt-5.9",
+        "my-gpt-4o",
+        "llama-3.1-70b",
+        "gpt",
+        "",
+        "claude-sonnet-5",
+        "gemini-2.5-flash-image",
+        "x" * 10_000,
+        "///",
+        "ft:gpt-4o-2024-08-06:org::x",
+        "gpt-4o:free",
+        "openai:my-gpt-4o",
+        "gpt-4o-mini-tts",
+    ],
+)
 def test_another_model_has_none(model: str) -> None:
     score = costs(model)["estimate"]
     assert score.value is None

@@ -33,19 +33,54 @@ from tests.waiting import accept_in_turn, stop_agent
 EXAMPLE = ROOT / "examples" / "mtrag.jsonl"
 RULES: dict[str, Any] = {
     "rules": [
-        {"name": "AnsweredLow", "severity": "critical", "metric": "answered", "statistic": "upper",
-         "op": "<", "threshold": 0.7, "window": "5m", "for": "1m", "min_samples": 10},
-        {"name": "GroundingLow", "severity": "warning", "metric": "grounding", "op": "<",
-         "threshold": 0.9, "window": "5m", "for": "2m", "keep_firing_for": "1m",
-         "segment": "model"},
-        {"name": "Errors", "severity": "critical", "metric": "error", "op": ">",
-         "threshold": 0.5, "window": "5m", "for": "1m"},
-        {"name": "Slow", "severity": "warning", "latency": {"quantile": 0.5}, "op": ">",
-         "threshold": 1, "window": "5m"},
-        {"name": "Silent", "severity": "warning", "absence": True, "window": "5m",
-         "min_samples": 10},
+        {
+            "name": "AnsweredLow",
+            "severity": "critical",
+            "metric": "answered",
+            "statistic": "upper",
+            "op": "<",
+            "threshold": 0.7,
+            "window": "5m",
+            "for": "1m",
+            "min_samples": 10,
+        },
+        {
+            "name": "GroundingLow",
+            "severity": "warning",
+            "metric": "grounding",
+            "op": "<",
+            "threshold": 0.9,
+            "window": "5m",
+            "for": "2m",
+            "keep_firing_for": "1m",
+            "segment": "model",
+        },
+        {
+            "name": "Errors",
+            "severity": "critical",
+            "metric": "error",
+            "op": ">",
+            "threshold": 0.5,
+            "window": "5m",
+            "for": "1m",
+        },
+        {
+            "name": "Slow",
+            "severity": "warning",
+            "latency": {"quantile": 0.5},
+            "op": ">",
+            "threshold": 1,
+            "window": "5m",
+        },
+        {
+            "name": "Silent",
+            "severity": "warning",
+            "absence": True,
+            "window": "5m",
+            "min_samples": 10,
+        },
     ]
-}  # fmt: skip
+}
 
 SHORT = ["5m", "1h"]  # across a gap without traces every step of the longest window is evaluated
 
@@ -198,8 +233,10 @@ def test_a_small_case_worked_by_hand() -> None:
     assert rows["1h"]["states"]["scored"] == 120
     assert rows["1h"]["lower"] < 0.25 < rows["1h"]["upper"]
     assert {row["window"]: row["traces"] for row in found["traces"]} == {
-        "5m": 30, "1h": 120, "24h": 120,
-    }  # fmt: skip
+        "5m": 30,
+        "1h": 120,
+        "24h": 120,
+    }
     assert {row["quantile"] for row in found["latency"]} == {0.5, 0.95, 0.99}
 
 
@@ -227,12 +264,18 @@ def test_scores_of_a_judge_are_weighted_and_have_a_fingerprint() -> None:
     lines = [
         line_dict(
             n,
-            {"metric": "answered", "scorer": "judge", "state": "scored", "value": n % 2,
-             "probability": 0.5 if n % 2 else 0.05, "fingerprint": "3f2a"},
+            {
+                "metric": "answered",
+                "scorer": "judge",
+                "state": "scored",
+                "value": n % 2,
+                "probability": 0.5 if n % 2 else 0.05,
+                "fingerprint": "3f2a",
+            },
             timings={"total": 1.0},
         )
         for n in range(40)
-    ]  # fmt: skip
+    ]
     lines.append(line_dict(41, {"metric": "answered", "scorer": "judge", "state": "sampled_out"}))
     found = read(run(lines))
     (row,) = [row for row in found["estimates"] if row["window"] == "1h"]
@@ -282,9 +325,15 @@ def test_copies_late_and_out_of_order_traces_count_as_live() -> None:
     late = line_dict(99, timestamp=START - 2 * 86400)
     found = read(run([*lines, *lines, late]))
     assert found["counts"] == {
-        "lines": 0, "bad": 0, "duplicates": 10, "traces": 11, "late": 1, "unknown_results": 0,
-        "invalid_values": 0, "alerts_left_out": 0,
-    }  # fmt: skip
+        "lines": 0,
+        "bad": 0,
+        "duplicates": 10,
+        "traces": 11,
+        "late": 1,
+        "unknown_results": 0,
+        "invalid_values": 0,
+        "alerts_left_out": 0,
+    }
     assert {row["samples"] for row in found["estimates"]} == {10}
     assert found["from"] == "2025-10-09T08:53:20Z"
 
@@ -294,14 +343,21 @@ def test_names_from_a_file_are_bounded() -> None:
     lines = [
         line_dict(
             n,
-            {"metric": "answered", "scorer": "judge", "state": "scored", "value": 1,
-             "fingerprint": f"f{n}" * 50, "stratum": f"s{n}", "cheap": 1e300},
+            {
+                "metric": "answered",
+                "scorer": "judge",
+                "state": "scored",
+                "value": 1,
+                "fingerprint": f"f{n}" * 50,
+                "stratum": f"s{n}",
+                "cheap": 1e300,
+            },
             service=f"bot{n % 150}" if n >= 300 else "bot",
             tags={"model": f"m{n}"},
             timings={f"stage{n}": 1},
         )
         for n in range(900)
-    ]  # fmt: skip
+    ]
     backtest = run(lines)
     windows = backtest.windows
     assert len(windows.services()) <= 101
@@ -369,9 +425,16 @@ def test_every_byte_is_the_same_whatever_surrounds_it(scored: Path) -> None:
     outputs = []
     for env in (
         {},  # of the tests, which is a process with a hash seed of its own each time
-        {"PYTHONHASHSEED": "77", "TZ": "Asia/Kathmandu", "LC_ALL": "C", "COLUMNS": "60",
-         "FORCE_COLOR": "1", "PYTHONIOENCODING": "latin-1", "TERM": "xterm-256color"},
-    ):  # fmt: skip
+        {
+            "PYTHONHASHSEED": "77",
+            "TZ": "Asia/Kathmandu",
+            "LC_ALL": "C",
+            "COLUMNS": "60",
+            "FORCE_COLOR": "1",
+            "PYTHONIOENCODING": "latin-1",
+            "TERM": "xterm-256color",
+        },
+    ):
         table = command(scored, **env)
         as_json = command(scored, "--format", "json", **env)
         assert (table.returncode, as_json.returncode) == (0, 0), table.stderr

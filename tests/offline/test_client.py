@@ -55,10 +55,19 @@ class Sending:
         rng.uniform = lambda a, b: b  # type: ignore[method-assign]
         with httpx.Client() as client:
             return replay_to_agent(
-                InputFile(self.path), Settings(), client, url, self.reported.append,
-                rate=rate, moving=moving, done=self.done, rng=rng,
-                clock=self.hand, sleep=self._sleep, wall=lambda: START + self.hand.now,
-            )  # fmt: skip
+                InputFile(self.path),
+                Settings(),
+                client,
+                url,
+                self.reported.append,
+                rate=rate,
+                moving=moving,
+                done=self.done,
+                rng=rng,
+                clock=self.hand,
+                sleep=self._sleep,
+                wall=lambda: START + self.hand.now,
+            )
 
 
 @pytest.fixture

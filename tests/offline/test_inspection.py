@@ -384,8 +384,10 @@ def test_native_traces_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -
     first, second = (json.loads(line) for line in done.stdout.splitlines())
     assert first["missing"] == {"passages": "passages_id_only"}
     assert [passage["id"] for passage in first["passages"]] == [
-        "policy-01", "policy-02", "warranty-01",
-    ]  # fmt: skip
+        "policy-01",
+        "policy-02",
+        "warranty-01",
+    ]
     assert (first["status"], second["status"]) == ("ok", "timeout")
 
 

@@ -30,11 +30,15 @@ def scored_traces() -> list[ScoredTrace]:
             result("precision_at_k", 0.4, k=5, **judged),
             result("relevance", None, reason="judge_timeout", **judged, cheap=1.5),
             result("answered", 1.0),
-            trace_id="b", probability=0.5, status="timeout", canary=True,
-            timings={"total": 1.5}, tags={"tenant": "acme"},
+            trace_id="b",
+            probability=0.5,
+            status="timeout",
+            canary=True,
+            timings={"total": 1.5},
+            tags={"tenant": "acme"},
         ).trace,
         line_of(3, result("grounding", 0.1), trace_id="a").trace,  # an id that came before
-    ]  # fmt: skip
+    ]
 
 
 def written(path: Path, traces: list[ScoredTrace]) -> Path:
@@ -71,8 +75,10 @@ def test_a_table_that_pandas_has_filtered_is_read(tmp_path: Path) -> None:
     frame[frame.metric != "error"].to_parquet(tmp_path / "less.parquet")
     found = read(tmp_path / "less.parquet")
     assert [[score.metric for score in one.results] for one in found] == [
-        ["grounding"], ["precision_at_k:5", "relevance", "answered"], ["grounding"],
-    ]  # fmt: skip
+        ["grounding"],
+        ["precision_at_k:5", "relevance", "answered"],
+        ["grounding"],
+    ]
     assert found[1].timings == {"total": 1.5}
     assert found[1].results[1].value is None
 
@@ -81,10 +87,17 @@ def test_a_table_that_pandas_has_filtered_is_read(tmp_path: Path) -> None:
 def test_the_commands_read_the_same_from_either_form(tmp_path: Path) -> None:
     traces = tmp_path / "traces.jsonl"
     rows = [
-        {"trace_id": f"t{n}", "service": "s", "timestamp": n, "status": "error" if n % 2 else "ok",
-         "query": "Why?", "answer": "Because.", "passages": [{"id": "p", "text": "Because."}]}
+        {
+            "trace_id": f"t{n}",
+            "service": "s",
+            "timestamp": n,
+            "status": "error" if n % 2 else "ok",
+            "query": "Why?",
+            "answer": "Because.",
+            "passages": [{"id": "p", "text": "Because."}],
+        }
         for n in range(30)
-    ]  # fmt: skip
+    ]
     traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
     reports = []
     for folder, name in (("lines", "scores.jsonl"), ("table", "scores.parquet")):

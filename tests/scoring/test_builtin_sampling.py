@@ -104,9 +104,14 @@ def population(
         grade = rng.choices([0, 1, 2, 3], [4, 3, 2, 1] if young or hidden else [1, 2, 3, 4])[0]
         cheap = min(3.0, max(0.0, grade + rng.gauss(0, 0.6)))
         summary = ScoredTrace(
-            f"{rng.random()}-{n}", "bot", START + n / 10, "ok", [], 1.0 if n % 3 else 0.5,
+            f"{rng.random()}-{n}",
+            "bot",
+            START + n / 10,
+            "ok",
+            [],
+            1.0 if n % 3 else 0.5,
             tags={"model": "young" if young else "old"},
-        )  # fmt: skip
+        )
         state = ScoreState.NOT_APPLICABLE if hidden else ScoreState.SCORED
         value = None if hidden else cheap
         p = summary.probability

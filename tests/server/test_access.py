@@ -32,19 +32,36 @@ def test_not_loopback(host: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1:9464", "[::1]:9464", "10.1.2.3", "localhost", "localhost:9464", "worker:9464",
-        "rag.localhost", "rag.example.com", "RAG.example.com.:443", "0.0.0.0:9464",
+        "127.0.0.1:9464",
+        "[::1]:9464",
+        "10.1.2.3",
+        "localhost",
+        "localhost:9464",
+        "worker:9464",
+        "rag.localhost",
+        "rag.example.com",
+        "RAG.example.com.:443",
+        "0.0.0.0:9464",
     ],
-)  # fmt: skip
+)
 def test_a_name_of_its_own(host: str) -> None:
     assert is_own_name(host, ["rag.example.com"])
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:9464", "127.0.0.1.nip.io", "rag.example.com.evil.example",
-     "localhost.evil.example", "[evil]", "a b", "", "x@y.z"],
-)  # fmt: skip
+    [
+        "evil.example",
+        "evil.example:9464",
+        "127.0.0.1.nip.io",
+        "rag.example.com.evil.example",
+        "localhost.evil.example",
+        "[evil]",
+        "a b",
+        "",
+        "x@y.z",
+    ],
+)
 def test_a_name_that_may_be_anybodys(host: str) -> None:
     if host != "[evil]":
         assert not is_own_name(host, ["rag.example.com"])

@@ -82,8 +82,10 @@ def test_what_no_token_opens_is_closed_beyond_loopback() -> None:
     remote = {"host": "0.0.0.0", "accept": ["plain"], "send_token": "s" * 16}
     found = asked(statuses, **remote)
     assert {path: found[path] for path in ("/", "/metrics", "/v1/traces")} == {
-        "/": 403, "/metrics": 403, "/v1/traces": 401,
-    }  # fmt: skip
+        "/": 403,
+        "/metrics": 403,
+        "/v1/traces": 401,
+    }
     accepted = asked(statuses, **{**remote, "accept": ["plain", "open"]})
     assert (accepted["/"], accepted["/metrics"], accepted["/v1/traces"]) == (200, 200, 401)
 

@@ -56,8 +56,12 @@ class Agent:
         trace = {"trace_id": "t", "service": "bot", "timestamp": time.time()}
         return httpx.post(
             f"{self.scheme}://127.0.0.1:{self.otlp}/v1/rag/traces",
-            json=trace, headers=headers, verify=verify, trust_env=False, timeout=PATIENCE,
-        ).status_code  # fmt: skip
+            json=trace,
+            headers=headers,
+            verify=verify,
+            trust_env=False,
+            timeout=PATIENCE,
+        ).status_code
 
     def until(self, what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -111,8 +115,11 @@ def test_tokens_of_files_are_asked_for_and_rotated(tmp_path: Path) -> None:
         # our own commands take the token from the same settings
         done = subprocess.run(
             [*RAGMETER, "baseline", "show", "--config", found.config],
-            capture_output=True, text=True, timeout=SECONDS, cwd=ROOT,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            cwd=ROOT,
+        )
         assert "401" not in done.stderr
         # what was sent may be watched by now
         assert "nothing is watched yet" in done.stderr or "has no usual yet" in done.stdout
@@ -155,8 +162,11 @@ def test_certificates_are_rotated_and_clients_need_theirs(tmp_path: Path) -> Non
             httpx.get(f"http://127.0.0.1:{found.page}/healthz", trust_env=False, timeout=PATIENCE)
         checked = subprocess.run(
             ["openssl", "s_client", "-connect", f"127.0.0.1:{found.page}", "-tls1_1"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
         assert checked.returncode != 0, "TLS 1.1 is refused"
 
         shutil.copy(new / "server.key", tmp_path / "server.key")  # half of a pair

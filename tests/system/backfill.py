@@ -29,8 +29,11 @@ def backfilled(folder: Path, scrapes: Sequence[tuple[float, str]], labels: dict[
     command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics", "--quiet"]
     done = subprocess.run(
         [*command, str(folder / "scrapes"), str(folder / "data")],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -39,9 +39,12 @@ def demo(folder: Path, *arguments: str, **settings: str) -> subprocess.Popen[str
     with (folder / "out").open("w") as out:
         return subprocess.Popen(
             [sys.executable, "-m", "examples.demo", *arguments],
-            stdout=out, stderr=subprocess.STDOUT, cwd=folder, text=True,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            text=True,
             env={**inherited, "PYTHONPATH": str(ROOT), **settings},
-        )  # fmt: skip
+        )
 
 
 @contextmanager

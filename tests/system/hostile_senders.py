@@ -198,28 +198,44 @@ _SIZE = 19 * MB
 BODIES: dict[str, Callable[[], tuple[str, str, bytes]]] = {
     # (path, content type, body)
     "otlp json, empty objects": lambda: (
-        "/v1/traces", "application/json", repeated(b"{},", _SIZE, _SPAN_HEAD, b"{}]}]}]}"),
+        "/v1/traces",
+        "application/json",
+        repeated(b"{},", _SIZE, _SPAN_HEAD, b"{}]}]}]}"),
     ),
     "otlp json, as many as may be": lambda: (
-        "/v1/traces", "application/json",
-        repeated(b'{"traceId":"%032x","spanId":"%016x","attributes":[{"key":"aaaaaaaa","value":'
-                 b'{"stringValue":"bbbbbbbb"}}]},' % (7, 8), _SIZE, _SPAN_HEAD, b"{}]}]}]}"),
+        "/v1/traces",
+        "application/json",
+        repeated(
+            b'{"traceId":"%032x","spanId":"%016x","attributes":[{"key":"aaaaaaaa","value":'
+            b'{"stringValue":"bbbbbbbb"}}]},' % (7, 8),
+            _SIZE,
+            _SPAN_HEAD,
+            b"{}]}]}]}",
+        ),
     ),
     "otlp json, strings of commas": lambda: (
-        "/v1/traces", "application/json", repeated(b'","', _SIZE, _SPAN_HEAD + b'"', b'"]}]}]}'),
+        "/v1/traces",
+        "application/json",
+        repeated(b'","', _SIZE, _SPAN_HEAD + b'"', b'"]}]}]}'),
     ),
     "otlp protobuf, empty spans": lambda: (
-        "/v1/traces", "application/x-protobuf", repeated(b"\x12\x00", _SIZE),
+        "/v1/traces",
+        "application/x-protobuf",
+        repeated(b"\x12\x00", _SIZE),
     ),
     "native, numbers": lambda: (
-        "/v1/rag/traces", "application/json", repeated(b"1,", _SIZE, b"[", b"1]"),
+        "/v1/rag/traces",
+        "application/json",
+        repeated(b"1,", _SIZE, b"[", b"1]"),
     ),
     "native, strings": lambda: (
-        "/v1/rag/traces", "application/json", repeated(b'"a,",', _SIZE, b"[", b'""]'),
+        "/v1/rag/traces",
+        "application/json",
+        repeated(b'"a,",', _SIZE, b"[", b'""]'),
     ),
     "native, lines": lambda: ("/v1/rag/traces", "application/json", repeated(b"{}\n", _SIZE)),
     "feedback, lines": lambda: ("/v1/feedback", "application/json", repeated(b"{}\n", _SIZE)),
-}  # fmt: skip
+}
 
 
 def storm(

@@ -47,8 +47,11 @@ def test_of_the_real_file_nothing_else_changes() -> None:
         assert old["name"] == new["name"]
         for one, other in zip(old["rules"], new["rules"], strict=True):
             assert {**one, "expr": "", "for": "", "keep_firing_for": ""} == {
-                **other, "expr": "", "for": "", "keep_firing_for": "",
-            } | dict.fromkeys(("for", "keep_firing_for"), "")  # fmt: skip
+                **other,
+                "expr": "",
+                "for": "",
+                "keep_firing_for": "",
+            } | dict.fromkeys(("for", "keep_firing_for"), "")
             assert set(one) == set(other)
             if one.get("alert") in BY_THE_CLOCK:
                 left.remove(one["alert"])

@@ -52,9 +52,10 @@ def test_the_demo_tells_its_story(folder: Path) -> None:
     # every question of the judge was recorded
     assert 'ragmeter_judge_info{judge="judge",model="recorded-verdicts"' in metrics
     judged = [
-        row for row in windows["services"]["help-desk"][""]["metrics"]
+        row
+        for row in windows["services"]["help-desk"][""]["metrics"]
         if row["scorer"] in ("umbrela", "judge", "autonuggetizer") and row["window"] == "24h"
-    ]  # fmt: skip
+    ]
     assert {row["metric"] for row in judged} >= {"relevance", "nugget_vital", "citation_f1"}
     assert [row for row in judged if row["states"].get("unscored")] == []
     # the pages that it leads to

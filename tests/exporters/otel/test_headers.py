@@ -26,9 +26,18 @@ def test_none_are_none() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hush", "=hush", "a b=hush", "x=hu\nsh", "x=hu%0Ash", "x=húsh", "host=hush",
-     "Content-Length=hush", "a=1,hush"],
-)  # fmt: skip
+    [
+        "hush",
+        "=hush",
+        "a b=hush",
+        "x=hu\nsh",
+        "x=hu%0Ash",
+        "x=húsh",
+        "host=hush",
+        "Content-Length=hush",
+        "a=1,hush",
+    ],
+)
 def test_a_mistake_shows_no_value(text: str) -> None:
     with pytest.raises(ConfigError, match=r"results_export\.headers: ") as caught:
         of(text)

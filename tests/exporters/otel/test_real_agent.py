@@ -38,22 +38,30 @@ def request() -> bytes:
     question = {"input__value": "How do I reset it?"}
     spans = [
         Span(
-            trace_id=trace, span_id=b"retrieve", parent_span_id=root, name="retrieve",
-            start_time_unix_nano=START, end_time_unix_nano=START + 10**8,
+            trace_id=trace,
+            span_id=b"retrieve",
+            parent_span_id=root,
+            name="retrieve",
+            start_time_unix_nano=START,
+            end_time_unix_nano=START + 10**8,
             attributes=texts(
-                **{kind: "RETRIEVER"}, **question,
+                **{kind: "RETRIEVER"},
+                **question,
                 retrieval__documents__0__document__id="kb-1",
                 retrieval__documents__0__document__content="Hold the button for ten seconds.",
             ),
         ),
         Span(
-            trace_id=trace, span_id=root, name="ask",
-            start_time_unix_nano=START, end_time_unix_nano=START + 10**9,
+            trace_id=trace,
+            span_id=root,
+            name="ask",
+            start_time_unix_nano=START,
+            end_time_unix_nano=START + 10**9,
             attributes=texts(
                 **{kind: "CHAIN"}, **question, output__value="Hold the button for ten seconds [1]."
             ),
         ),
-    ]  # fmt: skip
+    ]
     scope = ScopeSpans(spans=spans)
     resource = Resource(attributes=texts(service__name="bot"))
     group = ResourceSpans(resource=resource, scope_spans=[scope])

@@ -96,11 +96,15 @@ def test_everything_from_outside_is_escaped_and_bounded() -> None:
     bad = "<script>\u202e" + "x" * 5000
     html = page(
         opened(
-            title=bad, summary=bad, detail=(bad,), segment=bad, worst=(bad,),
+            title=bad,
+            summary=bad,
+            detail=(bad,),
+            segment=bad,
+            worst=(bad,),
             worst_questions=((bad, 2),),
             signals=(unscored(top_segment=bad, fingerprint=bad, unscored={bad: 3}),),
         )
-    )  # fmt: skip
+    )
     assert "<script>" not in html
     assert "\u202e" not in html
     assert "x" * 700 not in re.sub(r'href="[^"]*"', "", html)

@@ -46,11 +46,17 @@ def test_one_trace_of_a_ratio_is_yes_or_no() -> None:
 @pytest.mark.parametrize(
     ("number", "shown"),
     [
-        (0.0, "0 ms"), (0.00042, "0.42 ms"), (0.045, "45 ms"), (0.9996, "1.00 s"),
-        (2.414, "2.41 s"), (12.34, "12.3 s"), (99.97, "1 min 40 s"), (7260, "2 h 1 min"),
+        (0.0, "0 ms"),
+        (0.00042, "0.42 ms"),
+        (0.045, "45 ms"),
+        (0.9996, "1.00 s"),
+        (2.414, "2.41 s"),
+        (12.34, "12.3 s"),
+        (99.97, "1 min 40 s"),
+        (7260, "2 h 1 min"),
         (90000, "1 d 1 h"),
     ],
-)  # fmt: skip
+)
 def test_durations(number: float, shown: str) -> None:
     assert plain(numbers.format_seconds(number)) == shown
 

@@ -309,10 +309,21 @@ def test_tables_and_charts_can_be_read_aloud(read: Callable[[FakeAgent], Page], 
 def test_the_trace_page_shows_the_whole_case() -> None:
     text = traced(everything()).text.replace("\u202f", " ")
     for part in (
-        "How do I reset it?", "Hold the button [1].", "Hold the button for ten seconds.",
-        "score 0.83", "kb#1", "Hello", "2.41 s", "120 ms", "acme", "m-1", "0.31",
-        "probability 0.5", "unsupported: “ten”", "no text",
-    ):  # fmt: skip
+        "How do I reset it?",
+        "Hold the button [1].",
+        "Hold the button for ten seconds.",
+        "score 0.83",
+        "kb#1",
+        "Hello",
+        "2.41 s",
+        "120 ms",
+        "acme",
+        "m-1",
+        "0.31",
+        "probability 0.5",
+        "unsupported: “ten”",
+        "no text",
+    ):
         assert part in text, part
 
 
@@ -341,18 +352,24 @@ def hostile() -> FakeAgent:
     agent.fake.bad[(service, "grounding", HOSTILE)] = [RankedTrace(HOSTILE, 0.1, NOW)]
     long = HOSTILE + "x" * 100_000
     document = trace(
-        trace_id=HOSTILE, query=long, answer=long, error=long, model=HOSTILE,
+        trace_id=HOSTILE,
+        query=long,
+        answer=long,
+        error=long,
+        model=HOSTILE,
         passages=[{"id": HOSTILE, "text": long, "metadata": {HOSTILE: HOSTILE}}] * 200,
-        history=[{"role": HOSTILE, "text": long}] * 200, tags={HOSTILE: long},
+        history=[{"role": HOSTILE, "text": long}] * 200,
+        tags={HOSTILE: long},
         citations=[{"start": 0, "end": 90, "passage_ids": [HOSTILE]}] * 200,
         timings={HOSTILE: 1.0},
-    )  # fmt: skip
+    )
     scores = [{**item, "detail": {HOSTILE: long}, "reason": HOSTILE} for item in results()]
     agent.documents[(service, HOSTILE)] = {"trace": document, "results": scores}
     questions = asked(service)
     rows = list(questions.table[service])
-    rows[3] = answer("grounded", note=HOSTILE, source=HOSTILE, scores=(("grounding", HOSTILE),),
-                     state="bad")  # fmt: skip
+    rows[3] = answer(
+        "grounded", note=HOSTILE, source=HOSTILE, scores=(("grounding", HOSTILE),), state="bad"
+    )
     rows[0] = answer("works")
     questions.table[service] = rows
     questions.segments = [SegmentAnswer(segment, "works", level(0.6), moved=True)] * 3
@@ -361,19 +378,29 @@ def hostile() -> FakeAgent:
     signal = alert(service=service, segment=segment, rule=HOSTILE, summary=long, worst=[HOSTILE])
     agent.incident_list = [
         incident(
-            service=service, segment=segment, title=HOSTILE, summary=long, detail=(long, HOSTILE),
-            worst=(HOSTILE,), worst_questions=((HOSTILE, 3),), signals=(signal,),
+            service=service,
+            segment=segment,
+            title=HOSTILE,
+            summary=long,
+            detail=(long, HOSTILE),
+            worst=(HOSTILE,),
+            worst_questions=((HOSTILE, 3),),
+            signals=(signal,),
             runbook="/runbooks/errors.md",
         )
-    ]  # fmt: skip
+    ]
     return agent
 
 
 def test_hostile_text_stays_text_and_is_bounded() -> None:
     agent = hostile()
     service = agent.fake.services()[0]
-    for page in (fleet(agent), front(agent, service), details(agent, service),
-                 traced(agent, service, HOSTILE)):  # fmt: skip
+    for page in (
+        fleet(agent),
+        front(agent, service),
+        details(agent, service),
+        traced(agent, service, HOSTILE),
+    ):
         names = {tag for tag, _ in page.tags}
         assert not names & {"script", "img", "iframe", "object"}
         assert not any(key.startswith("on") for _, attrs in page.tags for key in attrs)

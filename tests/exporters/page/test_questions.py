@@ -89,9 +89,13 @@ def test_gaps_stay_gaps_and_levels_stand_in_the_middle_of_their_hour() -> None:
     own = level()
     points = with_gaps([(0.0, own), (3600.0, own), (14_400.0, own)], 86_400.0, 86_400)
     assert [(at, found is not None) for at, found in points] == [
-        (0.0, False), (1800.0, True), (5400.0, True), (10_800.0, False), (16_200.0, True),
+        (0.0, False),
+        (1800.0, True),
+        (5400.0, True),
+        (10_800.0, False),
+        (16_200.0, True),
         (86_400.0, False),
-    ]  # fmt: skip
+    ]
 
 
 def test_before_and_after_tells_a_difference_from_chance() -> None:
@@ -140,8 +144,10 @@ def test_worst_questions_are_grouped_by_what_was_asked() -> None:
     texts = {"a": "One?", "b": "Two?", "c": " two? ", "d": None, "e": "One?"}
     rows = group_by_query(ranked, texts, str)
     assert [(row.text, row.count, row.value, row.trace_id, row.kept) for row in rows] == [
-        ("One?", 2, "0.0", "a", True), ("Two?", 2, "0.0", "b", True), ("d", 1, "0.2", "d", False)
-    ]  # fmt: skip
+        ("One?", 2, "0.0", "a", True),
+        ("Two?", 2, "0.0", "b", True),
+        ("d", 1, "0.2", "d", False),
+    ]
 
 
 def worst_of(agent: FakeAgent, question: str = "grounded") -> QuestionsView:
@@ -155,9 +161,10 @@ def test_worst_questions_come_from_the_most_trusted_score_that_knows_enough() ->
     agent.fake.bad = {
         ("bot", "grounding", "people"): [RankedTrace("t-1", 0.0, AT)],
         ("bot", "grounding", "mini"): [
-            *(RankedTrace(f"m-{n}", 0.1, AT) for n in range(7)), RankedTrace("best", 1.0, AT)
+            *(RankedTrace(f"m-{n}", 0.1, AT) for n in range(7)),
+            RankedTrace("best", 1.0, AT),
         ],
-    }  # fmt: skip
+    }
     agent.documents["bot", "m-3"] = {"trace": trace(query="Asked <b>often</b>")}
     agent.documents["bot", "m-5"] = {"trace": trace(query="asked <b>often</b>")}
     found = worst_of(agent).worst
@@ -220,10 +227,14 @@ def test_the_details_say_why_scorers_differ() -> None:
         ({"grounded": "bad", "fast": "moved"}, (0, 0), 3.0, "grounded bad, fast moved"),
         ({}, (0, 1), 3.0, "1 incident"),
         ({}, (0, 0), 1200.0, f"no request for 20{THIN}min"),
-        (dict.fromkeys((one.name for one in QUESTIONS), "not enough"), (0, 0), 3.0,
-         "not enough yet"),
+        (
+            dict.fromkeys((one.name for one in QUESTIONS), "not enough"),
+            (0, 0),
+            3.0,
+            "not enough yet",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_status_in_words(
     states: dict[str, Any], firing: tuple[int, int], age: float, status: str
 ) -> None:
@@ -249,9 +260,11 @@ def test_a_trace_has_a_row_for_each_question_and_the_rest_folded() -> None:
         {"metric": "timeout", "scorer": "builtin", "state": "scored", "value": 1.0},
         {"metric": "answered", "scorer": "builtin", "state": "not_applicable"},
         {"metric": "cost_usd", "scorer": "builtin", "state": "scored", "value": 0.002},
-        *({"metric": f"nugget_{n}", "scorer": "autonuggetizer", "state": "sampled_out"}
-          for n in range(23)),
-    ]  # fmt: skip
+        *(
+            {"metric": f"nugget_{n}", "scorer": "autonuggetizer", "state": "sampled_out"}
+            for n in range(23)
+        ),
+    ]
     agent.documents["bot", "t-1"]["results"] = scores
     page = traced(agent)
     text = text_of(page)

@@ -73,8 +73,10 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         [{"choices": []}, *map(chunk, ["", *PIECES]), chunk("", finish_reason="stop")],
         [{"type": "message_start", "message": {"content": []}}]
         + [{"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}]
-        + [{"type": "content_block_delta", "delta": {"type": "text_delta", "text": p}}
-           for p in PIECES]
+        + [
+            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": p}}
+            for p in PIECES
+        ]
         + [{"type": "message_stop"}],
         [{"type": "response.created", "response": {}}]
         + [{"type": "response.output_text.delta", "delta": piece} for piece in PIECES]
@@ -93,7 +95,7 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         [{"content": piece} for piece in PIECES],
         PIECES,
     ],
-)  # fmt: skip
+)
 def test_a_stream_is_put_together(chunks: list[Any]) -> None:
     assert chain(chunks).answer == ANSWER
     assert chain({"outputs": chunks}).answer == ANSWER
@@ -132,13 +134,25 @@ def test_a_list_of_whole_texts_is_no_answer(output: list[Any]) -> None:
         genai({"role": "assistant", "parts": [], "finish_reason": "length"}),
         genai({"role": "assistant", "parts": [{"type": "text", "content": ""}]}),
         genai({"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}]}),
-        call({KIND: "LLM", **messages("Hi?"), "llm.output_messages.0.message.role": "assistant",
-              "llm.output_messages.0.message.content": ""}),
-        call({"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Hi?",
-              "llm.request.type": "chat", "gen_ai.completion.0.role": "assistant",
-              "gen_ai.completion.0.content": ""}),
+        call(
+            {
+                KIND: "LLM",
+                **messages("Hi?"),
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.content": "",
+            }
+        ),
+        call(
+            {
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": "Hi?",
+                "llm.request.type": "chat",
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": "",
+            }
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_there_and_empty_is_an_empty_answer(trace: Trace) -> None:
     assert trace.answer == ""
     assert trace.missing.get("answer") is None
@@ -152,10 +166,15 @@ def test_what_is_there_and_empty_is_an_empty_answer(trace: Trace) -> None:
         {KIND: "LLM", **messages("Hi?")},
         {KIND: "LLM", **messages("Hi?"), "llm.output_messages.0.message.role": "assistant"},
         {KIND: "LLM", **messages("Hi?"), "output.value": "__REDACTED__"},
-        {KIND: "LLM", **messages("Hi?"), "output.value": json.dumps(
-            {"role": "assistant", "content": [{"type": "image", "source": {}}]})},
+        {
+            KIND: "LLM",
+            **messages("Hi?"),
+            "output.value": json.dumps(
+                {"role": "assistant", "content": [{"type": "image", "source": {}}]}
+            ),
+        },
     ],
-)  # fmt: skip
+)
 def test_what_is_not_there_is_not_empty(attributes: dict[str, Any]) -> None:
     trace = call(attributes)
     assert trace.answer is None
@@ -176,13 +195,28 @@ def test_an_empty_output_beside_a_reply_is_the_reply_and_a_guess() -> None:
     "trace",
     [
         chain({"choices": [{"message": {"role": "assistant", "content": None, "refusal": "No."}}]}),
-        chain({"output": [{"type": "message", "role": "assistant",
-                           "content": [{"type": "refusal", "refusal": "No."}]}]}),
+        chain(
+            {
+                "output": [
+                    {
+                        "type": "message",
+                        "role": "assistant",
+                        "content": [{"type": "refusal", "refusal": "No."}],
+                    }
+                ]
+            }
+        ),
         genai({"role": "assistant", "parts": [{"type": "refusal", "refusal": "No."}]}),
-        call({KIND: "LLM", **messages("Hi?"), "llm.output_messages.0.message.role": "assistant",
-              "llm.output_messages.0.message.refusal": "No."}),
+        call(
+            {
+                KIND: "LLM",
+                **messages("Hi?"),
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.refusal": "No.",
+            }
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_is_an_answer(trace: Trace) -> None:
     assert trace.answer == "No."
 
@@ -190,24 +224,56 @@ def test_a_refusal_is_an_answer(trace: Trace) -> None:
 @pytest.mark.parametrize(
     "trace",
     [
-        chain({"choices": [{"index": 0, "message": {"role": "assistant", "content": "first"}},
-                           {"index": 1, "message": {"role": "assistant", "content": "second"}}]}),
-        chain({"choices": [{"index": 1, "message": {"role": "assistant", "content": "second"}},
-                           {"index": 0, "message": {"role": "assistant", "content": "first"}}]}),
-        chain({"candidates": [{"content": {"role": "model", "parts": [{"text": "first"}]}},
-                              {"content": {"role": "model", "parts": [{"text": "second"}]}}]}),
+        chain(
+            {
+                "choices": [
+                    {"index": 0, "message": {"role": "assistant", "content": "first"}},
+                    {"index": 1, "message": {"role": "assistant", "content": "second"}},
+                ]
+            }
+        ),
+        chain(
+            {
+                "choices": [
+                    {"index": 1, "message": {"role": "assistant", "content": "second"}},
+                    {"index": 0, "message": {"role": "assistant", "content": "first"}},
+                ]
+            }
+        ),
+        chain(
+            {
+                "candidates": [
+                    {"content": {"role": "model", "parts": [{"text": "first"}]}},
+                    {"content": {"role": "model", "parts": [{"text": "second"}]}},
+                ]
+            }
+        ),
         chain({"generations": [[{"text": "first"}, {"text": "second"}]]}),
-        genai({"role": "assistant", "parts": [{"type": "text", "content": "first"}]},
-              {"role": "assistant", "parts": [{"type": "text", "content": "second"}]}),
-        call({KIND: "LLM", **messages("Hi?", "first"),
-              "llm.output_messages.1.message.role": "assistant",
-              "llm.output_messages.1.message.content": "second"}),
-        call({"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "Hi?",
-              "llm.request.type": "chat",
-              "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "first",
-              "gen_ai.completion.1.role": "assistant", "gen_ai.completion.1.content": "second"}),
+        genai(
+            {"role": "assistant", "parts": [{"type": "text", "content": "first"}]},
+            {"role": "assistant", "parts": [{"type": "text", "content": "second"}]},
+        ),
+        call(
+            {
+                KIND: "LLM",
+                **messages("Hi?", "first"),
+                "llm.output_messages.1.message.role": "assistant",
+                "llm.output_messages.1.message.content": "second",
+            }
+        ),
+        call(
+            {
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": "Hi?",
+                "llm.request.type": "chat",
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": "first",
+                "gen_ai.completion.1.role": "assistant",
+                "gen_ai.completion.1.content": "second",
+            }
+        ),
     ],
-)  # fmt: skip
+)
 def test_of_several_choices_the_first_is_taken_and_marked(trace: Trace) -> None:
     assert trace.answer == "first"
     assert trace.guessed is not None
@@ -221,15 +287,17 @@ THOUGHT = "Maybe 36 months."
     "content",
     [
         [{"type": "reasoning", "text": THOUGHT}, {"type": "text", "text": ANSWER}],
-        [{"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}]},
-         {"type": "output_text", "text": ANSWER}],
+        [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": THOUGHT}]},
+            {"type": "output_text", "text": ANSWER},
+        ],
         [{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": ANSWER}],
         [{"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": ANSWER}],
         [{"type": "text", "text": f"<think>{THOUGHT}</think>{ANSWER}"}],
         [{"reasoningContent": {"reasoningText": {"text": THOUGHT}}}, {"text": ANSWER}],
         [{"text": THOUGHT, "thought": True}, {"text": ANSWER}],
     ],
-)  # fmt: skip
+)
 def test_thoughts_of_any_convention_are_left_out(content: list[dict[str, Any]]) -> None:
     assert chain({"role": "assistant", "content": content}).answer == ANSWER
     flattened = {
@@ -249,15 +317,24 @@ def test_a_step_that_checks_the_answer_is_not_the_answer() -> None:
     root = run.span("LangGraph.workflow", attributes={"traceloop.span.kind": "workflow"})
     for n, (name, reply) in enumerate((("generate", ANSWER), ("check", "yes"))):
         step = run.span(
-            f"{name}.task", root, (0.2 + n, 0.9 + n),
+            f"{name}.task",
+            root,
+            (0.2 + n, 0.9 + n),
             {"traceloop.span.kind": "task", "traceloop.entity.name": name},
-        )  # fmt: skip
+        )
         run.span(
-            "ChatOpenAI.chat", step, (0.3 + n, 0.8 + n),
-            {"llm.request.type": "chat", "gen_ai.prompt.0.role": "user",
-             "gen_ai.prompt.0.content": "Q?", "gen_ai.completion.0.role": "assistant",
-             "gen_ai.completion.0.content": reply, "gen_ai.response.model": name},
-        )  # fmt: skip
+            "ChatOpenAI.chat",
+            step,
+            (0.3 + n, 0.8 + n),
+            {
+                "llm.request.type": "chat",
+                "gen_ai.prompt.0.role": "user",
+                "gen_ai.prompt.0.content": "Q?",
+                "gen_ai.completion.0.role": "assistant",
+                "gen_ai.completion.0.content": reply,
+                "gen_ai.response.model": name,
+            },
+        )
     trace = only(run)
     assert (trace.answer, trace.model) == (ANSWER, "generate")
 
@@ -280,17 +357,36 @@ def test_a_reply_that_only_asks_for_tools_is_no_request() -> None:
         (chain({"choices": [{"finish_reason": "length", "message": TEXT_REPLY}]}), "length"),
         (chain({"role": "assistant", "content": "A", "stop_reason": "max_tokens"}), "length"),
         (chain({"candidates": [{"finishReason": "SAFETY"}]}), "content_filter"),
-        (chain({"output": {"message": {"role": "assistant", "content": [{"text": "A"}]}},
-                "stopReason": "guardrail_intervened"}), "content_filter"),
-        (chain({"incomplete_details": {"reason": "max_output_tokens"}, "status": "incomplete",
-                "output": [{"type": "message", **TEXT_REPLY}]}), "length"),
+        (
+            chain(
+                {
+                    "output": {"message": {"role": "assistant", "content": [{"text": "A"}]}},
+                    "stopReason": "guardrail_intervened",
+                }
+            ),
+            "content_filter",
+        ),
+        (
+            chain(
+                {
+                    "incomplete_details": {"reason": "max_output_tokens"},
+                    "status": "incomplete",
+                    "output": [{"type": "message", **TEXT_REPLY}],
+                }
+            ),
+            "length",
+        ),
         (chain([chunk("The "), chunk("warranty"), chunk("", finish_reason="length")]), "length"),
         (chain({"message": {"role": "assistant", "content": "A"}, "done_reason": "stop"}), "stop"),
-        (call({KIND: "LLM", **messages("Hi?", "A"), "ai.response.finishReason": "content-filter"}),
-         "content_filter"),
+        (
+            call(
+                {KIND: "LLM", **messages("Hi?", "A"), "ai.response.finishReason": "content-filter"}
+            ),
+            "content_filter",
+        ),
         (call({KIND: "LLM", **messages("Hi?", "A")}), None),
     ],
-)  # fmt: skip
+)
 def test_why_the_answer_ended(trace: Trace, reason: str | None) -> None:
     assert trace.finish_reason == reason
     assert trace.tag("finish_reason") == reason
@@ -302,9 +398,11 @@ def test_why_the_answer_ended(trace: Trace, reason: str | None) -> None:
 
 def test_the_model_of_the_reply_is_the_one_served_and_another_is_marked() -> None:
     asked = {
-        KIND: "LLM", **messages("Hi?", "A"), "llm.model_name": "gpt-4o-mini",
+        KIND: "LLM",
+        **messages("Hi?", "A"),
+        "llm.model_name": "gpt-4o-mini",
         "llm.invocation_parameters": '{"model": "gpt-4o-mini"}',
-    }  # fmt: skip
+    }
     trace = call(asked)
     assert (trace.model, trace.guessed) == ("gpt-4o-mini", {"model": "requested_model"})
     reply = {

@@ -73,38 +73,63 @@ BODIES: list[dict[str, Any]] = [
         "gen_ai.completion.0.content": "A.",
     },
     with_body(
-        {"messages": [{"role": "user", "content": "Q?"}, ASKS,
-                      {"role": "tool", "tool_call_id": "c", "content": json.dumps(FOUND)}]}
+        {
+            "messages": [
+                {"role": "user", "content": "Q?"},
+                ASKS,
+                {"role": "tool", "tool_call_id": "c", "content": json.dumps(FOUND)},
+            ]
+        }
     ),
     with_body(
-        {"messages": [
-            {"role": "user", "content": "Q?"},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "c",
-                                               "name": "read_pages"}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c",
-                                          "content": [PART]}]},
-        ]}
+        {
+            "messages": [
+                {"role": "user", "content": "Q?"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "c", "name": "read_pages"}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "c", "content": [PART]}],
+                },
+            ]
+        }
     ),
     with_body(
-        {"messages": [
-            {"role": "user", "content": [{"text": "Q?"}]},
-            {"role": "assistant", "content": [{"toolUse": USE}]},
-            {"role": "user", "content": [
-                {"toolResult": {"toolUseId": "c", "content": [{"json": FOUND}]}}]},
-        ]}
+        {
+            "messages": [
+                {"role": "user", "content": [{"text": "Q?"}]},
+                {"role": "assistant", "content": [{"toolUse": USE}]},
+                {
+                    "role": "user",
+                    "content": [{"toolResult": {"toolUseId": "c", "content": [{"json": FOUND}]}}],
+                },
+            ]
+        }
     ),
     with_body(
-        {"input": [{"role": "user", "content": "Q?"},
-                   {"type": "function_call", "call_id": "c", "name": "read_pages"},
-                   {"type": "function_call_output", "call_id": "c", "output": json.dumps(FOUND)}]}
+        {
+            "input": [
+                {"role": "user", "content": "Q?"},
+                {"type": "function_call", "call_id": "c", "name": "read_pages"},
+                {"type": "function_call_output", "call_id": "c", "output": json.dumps(FOUND)},
+            ]
+        }
     ),
     with_body(
-        {"contents": [{"role": "user", "parts": [{"text": "Q?"}]},
-                      {"role": "model", "parts": [{"functionCall": {"name": "read_pages"}}]},
-                      {"role": "user", "parts": [{"functionResponse": {"name": "read_pages",
-                                                                       "response": FOUND}}]}]}
+        {
+            "contents": [
+                {"role": "user", "parts": [{"text": "Q?"}]},
+                {"role": "model", "parts": [{"functionCall": {"name": "read_pages"}}]},
+                {
+                    "role": "user",
+                    "parts": [{"functionResponse": {"name": "read_pages", "response": FOUND}}],
+                },
+            ]
+        }
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("attributes", BODIES)
@@ -135,29 +160,60 @@ def test_a_tool_whose_text_is_no_list_counts_by_its_name_and_is_named() -> None:
 
 def test_results_of_an_earlier_turn_are_not_of_this_one() -> None:
     turns = [
-        {"role": "user", "content": "before"}, ASKS,
+        {"role": "user", "content": "before"},
+        ASKS,
         {"role": "tool", "tool_call_id": "c", "content": json.dumps(FOUND)},
-        {"role": "assistant", "content": "Five days."}, {"role": "user", "content": "Thanks?"},
-    ]  # fmt: skip
+        {"role": "assistant", "content": "Five days."},
+        {"role": "user", "content": "Thanks?"},
+    ]
     assert call(with_body({"messages": turns})).passages is None
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        {"object": "response", "output": [
-            {"type": "file_search_call", "results": HITS},
-            {"type": "message", "role": "assistant",
-             "content": [{"type": "output_text", "text": "A."}]}]},
-        {"output": {"text": "A."}, "citations": [
-            {"retrievedReferences": [{"content": {"text": TEXTS[0]}, "location": {}}]}]},
-        {"candidates": [{"content": {"role": "model", "parts": [{"text": "A."}]},
-                         "groundingMetadata": {"groundingChunks": [
-                             {"retrievedContext": {"text": TEXTS[0], "uri": "u"}}]}}]},
-        {"choices": [{"message": {"role": "assistant", "content": "A.", "context": {
-            "citations": [{"content": TEXTS[0], "title": "d", "chunk_id": "0"}]}}}]},
+        {
+            "object": "response",
+            "output": [
+                {"type": "file_search_call", "results": HITS},
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "A."}],
+                },
+            ],
+        },
+        {
+            "output": {"text": "A."},
+            "citations": [
+                {"retrievedReferences": [{"content": {"text": TEXTS[0]}, "location": {}}]}
+            ],
+        },
+        {
+            "candidates": [
+                {
+                    "content": {"role": "model", "parts": [{"text": "A."}]},
+                    "groundingMetadata": {
+                        "groundingChunks": [{"retrievedContext": {"text": TEXTS[0], "uri": "u"}}]
+                    },
+                }
+            ]
+        },
+        {
+            "choices": [
+                {
+                    "message": {
+                        "role": "assistant",
+                        "content": "A.",
+                        "context": {
+                            "citations": [{"content": TEXTS[0], "title": "d", "chunk_id": "0"}]
+                        },
+                    }
+                }
+            ]
+        },
     ],
-)  # fmt: skip
+)
 def test_documents_of_a_hosted_search(body: dict[str, Any]) -> None:
     trace = call({KIND: "LLM", "input.value": "Q?", "output.value": json.dumps(body)})
     assert [passage.text for passage in trace.passages or ()] == [TEXTS[0]]
@@ -193,9 +249,13 @@ def test_blocks_of_a_framework(output: dict[str, Any]) -> None:
 
 def test_tags_that_differ_in_every_request_are_left_out() -> None:
     tags = {
-        "langgraph_checkpoint_ns": "a", "checkpoint_ns": "generate:4d1c", "lc_versions": "1",
-        "run_id": "7", "requestId": "8", "job": "7f6a1c1e-8a54-4b43-9c0e-0c6a0f7f1b11",
-    }  # fmt: skip
+        "langgraph_checkpoint_ns": "a",
+        "checkpoint_ns": "generate:4d1c",
+        "lc_versions": "1",
+        "run_id": "7",
+        "requestId": "8",
+        "job": "7f6a1c1e-8a54-4b43-9c0e-0c6a0f7f1b11",
+    }
     kept = {"tenant": "7f6a1c1e-8a54-4b43-9c0e-0c6a0f7f1b11", "plan": "pro", "build": "0" * 16}
     association = {
         f"traceloop.association.properties.{name}": v for name, v in {**tags, **kept}.items()

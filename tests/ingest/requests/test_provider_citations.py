@@ -93,8 +93,12 @@ def test_what_names_no_passage_has_no_value(name: str) -> None:
     "citation",
     [
         {"type": "char_location", "document_index": 1, "document_title": "Returns"},
-        {"type": "url_citation", "url": "https://shop.example/help/returns", "start_index": 24,
-         "end_index": 41},
+        {
+            "type": "url_citation",
+            "url": "https://shop.example/help/returns",
+            "start_index": 24,
+            "end_index": 41,
+        },
         {"type": "url_citation", "url_citation": {"url": "https://shop.example/help/returns"}},
         {"type": "file_citation", "file_id": "file-2", "filename": "returns.pdf", "index": 40},
         {"start": 24, "end": 41, "document_ids": ["kb-returns"]},
@@ -104,7 +108,7 @@ def test_what_names_no_passage_has_no_value(name: str) -> None:
         {"retrievedReferences": [], "title": "Returns"},
         {"passage_ids": ["kb-returns"]},
     ],
-)  # fmt: skip
+)
 def test_a_native_trace_may_hold_it_as_the_provider_gave_it(citation: dict[str, Any]) -> None:
     trace = native("Refunds take five days. Returns are free.", citations=[citation])
     marks = resolve_citations(trace).marks
@@ -136,20 +140,25 @@ def native(answer: str, **more: Any) -> Trace:
         ({"answer": "Free.", "citations": [{"title": "Returns"}]}, {"whole": {1}}),
         ({"answer": "Free.", "quote": "the label is in the parcel"}, {"whole": {1}}),
         (
-            {"claims": [{"claim": "Refunds take five days.", "source": "kb-refunds"},
-                        {"claim": "Returns are free.", "source": 2}]},
+            {
+                "claims": [
+                    {"claim": "Refunds take five days.", "source": "kb-refunds"},
+                    {"claim": "Returns are free.", "source": 2},
+                ]
+            },
             {"Refunds take five days.": {0}, "Returns are free.": {1}},
         ),
     ],
-)  # fmt: skip
+)
 def test_sources_in_a_json_answer_are_its_citations(
     answer: dict[str, Any], expected: dict[str, set[int]]
 ) -> None:
     prepared = PreparedTrace(native(json.dumps(answer)))
     visible, _, citations, _ = prepared.derive()
     assert cited(visible, citations) == expected
-    trace = only(spans({"choices": [{"message": {"role": "assistant",
-                                                 "content": json.dumps(answer)}}]}))  # fmt: skip
+    trace = only(
+        spans({"choices": [{"message": {"role": "assistant", "content": json.dumps(answer)}}]})
+    )
     visible, _, citations, _ = PreparedTrace(trace).derive()
     assert cited(visible, citations) == expected
 

@@ -91,9 +91,15 @@ def test_sessions_as_they_come_where_so_configured() -> None:
 
 def test_sessions_and_users_are_hashed_wherever_they_stand() -> None:
     names = (
-        "session_id", "thread_id", "user_id", "langfuse_user_id", "userEmail", "conversationId",
-        "username", "chat_session",
-    )  # fmt: skip
+        "session_id",
+        "thread_id",
+        "user_id",
+        "langfuse_user_id",
+        "userEmail",
+        "conversationId",
+        "username",
+        "chat_session",
+    )
     metadata = {name: f"max.mustermann {name}" for name in names}
     kept = {"tenant_id": "acme", "user_role": "admin", "session_type": "web", "customer": "acme"}
     run = Run()

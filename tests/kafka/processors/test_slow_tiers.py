@@ -193,9 +193,13 @@ def test_a_canary_is_judged_and_counted_as_the_embedded_agent_counts_it() -> Non
     (canary, plain), expected = in_line(work, fake)
     assert [trace.trace_id for trace in fake.asked] == ["c", "t2"]
     state = PartitionState(
-        settings_of(judge=JUDGE), [], expected, dedupe=3600,
-        clock=lambda: START, monotonic=lambda: 0.0,
-    )  # fmt: skip
+        settings_of(judge=JUDGE),
+        [],
+        expected,
+        dedupe=3600,
+        clock=lambda: START,
+        monotonic=lambda: 0.0,
+    )
     apply(state, [canary, plain])
     counted = dict(state.aggregator.counters.items())
     assert not [name for name, _ in counted if name == "ragmeter_unexpected_results_total"]

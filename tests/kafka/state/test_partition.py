@@ -211,9 +211,13 @@ def test_probes_count_at_the_time_reached_and_once() -> None:
 def test_time_moves_on_while_nothing_arrives() -> None:
     clock = [0.0]
     state = PartitionState(
-        settings_of(Path("unused")), [], SCORER.pairs, dedupe=3600,
-        clock=lambda: START + clock[0], monotonic=lambda: clock[0],
-    )  # fmt: skip
+        settings_of(Path("unused")),
+        [],
+        SCORER.pairs,
+        dedupe=3600,
+        clock=lambda: START + clock[0],
+        monotonic=lambda: clock[0],
+    )
     state.tick()
     apply(state, [record(0)])
     state.step()

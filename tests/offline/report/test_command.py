@@ -134,8 +134,9 @@ def test_groups_of_all_runs_have_one_order(
         files[-1].write_text("\n".join(map(json.dumps, lines)))
     found = numbers(capfd, *files, by="l")["groups"]
     assert [[group["name"] for group in groups] for groups in found] == [
-        ["l=a", "l=b"], ["l=a", "l=b", "l=c"],
-    ]  # fmt: skip
+        ["l=a", "l=b"],
+        ["l=a", "l=b", "l=c"],
+    ]
 
 
 def test_groups_by_a_tag_with_their_sizes(
@@ -276,18 +277,24 @@ def test_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 def test_a_csv_of_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.csv.gz"
     rows = "trace_id,service,timestamp,grounding.builtin,precision_at_k:5.umbrela,nonsense.builtin"
-    file.write_bytes(gzip.compress(
-        f"{rows}\nt1,bot,2026-01-15T11:00:00Z,0.25,0.4,1\nt2,bot,2026-01-15T11:00:00Z,0.75,,1\n"
-        "t3,bot,2026-01-15T11:00:00Z,nan,7,\nt4,bot\n".encode()
-    ))  # fmt: skip
+    file.write_bytes(
+        gzip.compress(
+            f"{rows}\nt1,bot,2026-01-15T11:00:00Z,0.25,0.4,1\nt2,bot,2026-01-15T11:00:00Z,0.75,,1\n"
+            "t3,bot,2026-01-15T11:00:00Z,nan,7,\nt4,bot\n".encode()
+        )
+    )
     found = numbers(capfd, file)["runs"][0]
     series = {(s["metric"], s.get("k")): s for s in found["series"]}
     assert (found["name"], found["traces"]) == ("a", 3)
     assert series["grounding", None]["value"] == pytest.approx(0.5)
     assert series["precision_at_k", 5]["value"] == pytest.approx(0.4)
     notes = " ".join(found["notes"])
-    for words in ("no probabilities", "2 results of unknown", "2 values that are none",
-                  "1 lines unreadable"):  # fmt: skip
+    for words in (
+        "no probabilities",
+        "2 results of unknown",
+        "2 values that are none",
+        "1 lines unreadable",
+    ):
         assert words in notes, notes
 
 
@@ -340,9 +347,11 @@ def test_pairs_by_question_and_by_tag(tmp_path: Path, capfd: pytest.CaptureFixtu
         path.write_text("\n".join(lines))
     asked.write_text("\n".join(questions))
     by: list[dict[str, Any]] = [
-        {"pair_by": "query", "traces": asked}, {"pair_by": "tag:question"}, {},
+        {"pair_by": "query", "traces": asked},
+        {"pair_by": "tag:question"},
+        {},
         {"pair_by": "query"},
-    ]  # fmt: skip
+    ]
     found = [numbers(capfd, first, second, **more)["comparisons"][0] for more in by]
     assert [item["method"] for item in found] == ["paired", "paired", "unpaired", "unpaired"]
     assert [item["pairs"] for item in found] == [6, 6, 0, 0]
@@ -369,9 +378,13 @@ def foreign(path: Path, answer: str) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
-            ["query_id", "query", "run_1_generated_answer",
-             "run_1_generation_score_hallucination_score"]
-        )  # fmt: skip
+            [
+                "query_id",
+                "query",
+                "run_1_generated_answer",
+                "run_1_generation_score_hallucination_score",
+            ]
+        )
         writer.writerow(["q1", "I am ann@example.com", parts, "0.1"])
     return path
 
@@ -426,8 +439,12 @@ def test_worst_traces_quote_what_nothing_supports(
     assert "<i>" not in text
     (worst, *others) = numbers(capfd, file)["runs"][0]["series"][0]["worst"]
     assert worst["unsupported"][0] == {
-        "start": 10, "end": 14, "text": "1950", "passage_id": "p1", "evidence": "In 02."
-    }  # fmt: skip
+        "start": 10,
+        "end": 14,
+        "text": "1950",
+        "passage_id": "p1",
+        "evidence": "In 02.",
+    }
     assert all(other["unsupported"] == [] for other in others)
     traces = tmp_path / "traces.jsonl"
     traces.write_text(
@@ -471,8 +488,10 @@ def test_repeats_services_and_unreadable_lines_are_said(
 
 def test_probabilities_are_honoured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.jsonl"
-    lines = [line_dict(0, result("grounding", 1.0, probability=0.25)),
-             line_dict(1, result("grounding", 0.0))]  # fmt: skip
+    lines = [
+        line_dict(0, result("grounding", 1.0, probability=0.25)),
+        line_dict(1, result("grounding", 0.0)),
+    ]
     file.write_text("\n".join(map(json.dumps, lines)))
     (series,) = numbers(capfd, file)["runs"][0]["series"]
     assert (series["value"], series["weighted"]) == (pytest.approx(0.8), True)

@@ -138,8 +138,10 @@ def test_nothing_to_test() -> None:
     )
     assert other.method == "other_instrument"
     assert [describe_difference(item, "higher") for item in (same, missing, other)] == [
-        "always the same", "not scored in both", "another instrument",
-    ]  # fmt: skip
+        "always the same",
+        "not scored in both",
+        "another instrument",
+    ]
 
 
 def test_all_tests_are_adjusted_together() -> None:

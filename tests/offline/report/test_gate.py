@@ -44,9 +44,16 @@ def column(values: Sequence[float | None], metric: str = "faithfulness") -> Repo
 
 def rules_file(folder: Path, **changes: object) -> str:
     rule = {
-        "name": "Faithful", "severity": "critical", "metric": "faithfulness", "scorer": "judge",
-        "op": "<", "threshold": 0.8, "window": "1h", "min_samples": 20, **changes,
-    }  # fmt: skip
+        "name": "Faithful",
+        "severity": "critical",
+        "metric": "faithfulness",
+        "scorer": "judge",
+        "op": "<",
+        "threshold": 0.8,
+        "window": "1h",
+        "min_samples": 20,
+        **changes,
+    }
     path = folder / "gate.yaml"
     path.write_text(json.dumps({"rules": [rule]}))
     return str(path)
@@ -124,17 +131,24 @@ def test_rules_that_a_file_cannot_answer_are_named_as_not_checked(tmp_path: Path
     asking = {"op": "<", "threshold": 0.5, "window": "1h", "severity": "critical"}
     path = tmp_path / "gate.yaml"
     path.write_text(
-        json.dumps({
-            "rules": [
-                *usable,
-                {"name": "Silent", "severity": "critical", "absence": True, "window": "1h"},
-                {"name": "Tenants", "metric": "error", "segment": "tenant", **asking},
-                {"name": "Lower", "metric": "error", "statistic": "lower", "relative_to": "24h",
-                 **asking},
-                {"name": "Failing", "unscored": {}, **asking},
-            ]
-        })
-    )  # fmt: skip
+        json.dumps(
+            {
+                "rules": [
+                    *usable,
+                    {"name": "Silent", "severity": "critical", "absence": True, "window": "1h"},
+                    {"name": "Tenants", "metric": "error", "segment": "tenant", **asking},
+                    {
+                        "name": "Lower",
+                        "metric": "error",
+                        "statistic": "lower",
+                        "relative_to": "24h",
+                        **asking,
+                    },
+                    {"name": "Failing", "unscored": {}, **asking},
+                ]
+            }
+        )
+    )
     result = check_gate(load_gate(str(path)), column([1.0] * 100))
     assert result.passed  # warnings: the thresholds on what was measured hold
     assert [(one.rule, one.outcome) for one in result.checks] == [

@@ -52,28 +52,35 @@ def test_a_row_of_it() -> None:
     found = row(0)
     assert found.text is not None
     assert (found.trace.trace_id, found.text.query) == (
-        "q00", "How do I reset my password, number 0?",
-    )  # fmt: skip
+        "q00",
+        "How do I reset my password, number 0?",
+    )
     assert found.text.answer == 'Click Forgot password. Then, "confirm".\nDone.'
     scores = by_metric(found.trace.results)
     raw = foreign()[1][0]
     # three passages: no precision at 5, which it leaves out and we do not make up
     wanted = {
         "relevance": float(raw["run_1_retrieval_score_mean_umbrela_score"]),
-        "precision_at_k:1": 0.0, "precision_at_k:3": 2 / 3,
-        "average_precision_at_k:1": 0.0, "average_precision_at_k:3": (1 / 2 + 2 / 3) / 2,
+        "precision_at_k:1": 0.0,
+        "precision_at_k:3": 2 / 3,
+        "average_precision_at_k:1": 0.0,
+        "average_precision_at_k:3": (1 / 2 + 2 / 3) / 2,
         "reciprocal_rank": 0.5,
-        "nugget_all": 0.75, "nugget_vital": 1.0,
+        "nugget_all": 0.75,
+        "nugget_vital": 1.0,
         "grounding": float(raw["run_1_generation_score_hallucination_score"]),
         "citation_passage_f1": float(raw["run_1_generation_score_citation_f1_score"]),
         "answered": 0.0,
-    }  # fmt: skip
+    }
     assert {name: scores[name].value for name in wanted} == pytest.approx(wanted)
     assert "precision_at_k:5" not in scores
     judged = ("relevance", "nugget_all", "grounding", "answered")
     assert [scores[name].scorer for name in judged] == [
-        "umbrela", "autonuggetizer", "hhem_fulltext", "judge",
-    ]  # fmt: skip
+        "umbrela",
+        "autonuggetizer",
+        "hhem_fulltext",
+        "judge",
+    ]
 
 
 def test_a_failed_evaluation_is_unscored() -> None:
@@ -88,8 +95,9 @@ def test_the_half_that_stands_for_failed_nuggets_is_no_score() -> None:
     assert raw["run_1_generation_score_vital_nuggetizer_score"] == "0.5"
     scores = by_metric(row(11).trace.results)
     assert (scores["nugget_vital"].state, scores["nugget_vital"].reason) == (
-        ScoreState.UNSCORED, "judge_error",
-    )  # fmt: skip
+        ScoreState.UNSCORED,
+        "judge_error",
+    )
     assert scores["relevance"].state is ScoreState.SCORED
 
 
@@ -123,10 +131,15 @@ def judged(**more: Any) -> ScoredTrace:
     def score(metric: str, scorer: str, value: float, **detail: Any) -> Score:
         return Score(metric, scorer, ScoreState.SCORED, value, detail=detail or None)
 
-    nuggets = [{"text": "nine", "importance": "vital", "support": "support"},
-               {"text": "noon", "importance": "okay", "support": None}]  # fmt: skip
+    nuggets = [
+        {"text": "nine", "importance": "vital", "support": "support"},
+        {"text": "noon", "importance": "okay", "support": None},
+    ]
     return ScoredTrace(
-        "t1", "bot", 0.0, "ok",
+        "t1",
+        "bot",
+        0.0,
+        "ok",
         [
             score("relevance", "umbrela", 1.5, grades=[3, 0]),
             score("precision_at_k:1", "umbrela", 1.0),
@@ -141,7 +154,7 @@ def judged(**more: Any) -> ScoredTrace:
             score("answered", "judge", 1.0),
         ],
         **more,
-    )  # fmt: skip
+    )
 
 
 def written(scored: ScoredTrace, trace: Trace | None = None) -> dict[str, str]:
@@ -235,8 +248,10 @@ def test_texts_and_citations() -> None:
     explicit = [{"start": 4, "end": 8, "passage_ids": ["kb-2"]}]
     found = texts(answer="We, open, at nine.", citations=explicit)
     assert [(part["text"], part["citations"]) for part in found["generated_answer"]] == [
-        ("We, ", []), ("open", ["[2]"]), (", at nine.", []),
-    ]  # fmt: skip
+        ("We, ", []),
+        ("open", ["[2]"]),
+        (", at nine.", []),
+    ]
     whole = [{"passage_ids": ["kb-2"]}, {"passage_ids": ["kb-1", "kb-2"]}]
     found = texts(answer="We open.", citations=whole)
     assert found["generated_answer"] == [{"text": "We open.", "citations": ["[2]", "[1]"]}]

@@ -88,8 +88,12 @@ def test_strata_are_honoured() -> None:
     for number in range(400):
         low = number % 4 == 0
         drawn = low or number % 8 == 1
-        shared = {"scorer": "umbrela", "stratum": "low" if low else "rest", "cheap": 0.5,
-                  "probability": 1.0 if low else 0.1}  # fmt: skip
+        shared = {
+            "scorer": "umbrela",
+            "stratum": "low" if low else "rest",
+            "cheap": 0.5,
+            "probability": 1.0 if low else 0.1,
+        }
         score = (
             result("relevance", 0.0 if low else 3.0, **shared)
             if drawn
@@ -107,8 +111,9 @@ def test_reasons_and_strata_from_a_file_are_bounded() -> None:
     run = ScoredRun("a")
     for number in range(200):
         score = {"metric": "grounding", "scorer": "builtin", "state": "unscored"}
-        run.add(line_of(number, {**score, "reason": f"r{number}", "stratum": f"s{number}"}).trace,
-                None)  # fmt: skip
+        run.add(
+            line_of(number, {**score, "reason": f"r{number}", "stratum": f"s{number}"}).trace, None
+        )
     found = series_of(run)
     assert len(found.reasons["unscored"]) <= 51
     assert sum(found.reasons["unscored"].values()) == 200

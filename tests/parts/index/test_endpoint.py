@@ -73,8 +73,11 @@ def run(
 
 def accepted(number: int, duplicates: int = 0, rejected: int = 0) -> dict[str, Any]:
     return {
-        "accepted": number, "duplicates": duplicates, "old_versions": 0, "rejected": rejected,
-    }  # fmt: skip
+        "accepted": number,
+        "duplicates": duplicates,
+        "old_versions": 0,
+        "rejected": rejected,
+    }
 
 
 def test_what_was_answered_is_there_after_a_kill_and_counts_once(tmp_path: Path) -> None:
@@ -103,8 +106,9 @@ def test_bad_events_are_named_counted_and_cost_no_others(tmp_path: Path) -> None
         status, reply = await agent.post(event_line(1) + b"\n{x\n" + event_line(2, event_id=""))
         assert (status, reply["accepted"], reply["rejected"]) == (200, 1, 2)
         assert [(one["index"], one["reason"]) for one in reply["errors"]] == [
-            (1, "invalid_json"), (2, "invalid_index_event"),
-        ]  # fmt: skip
+            (1, "invalid_json"),
+            (2, "invalid_index_event"),
+        ]
         status, reply = await agent.post(b"\n".join([b"{}"] * 500))
         assert (status, reply["rejected"], len(reply["errors"])) == (400, 500, MAX_REJECTED)
         assert (await agent.post(b""))[0] == 400

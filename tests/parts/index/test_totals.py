@@ -45,16 +45,24 @@ def restored(rows: dict[str, Any]) -> Indexes:
 def test_rates_by_hand() -> None:
     found, _ = made()
     assert found.add(event(1)) == "counted"
-    assert found.add(event(2, documents={"processed": 10, "no_chunks": 3}, chunks=None,
-                           tokens_per_chunk=None)) == "counted"  # fmt: skip
+    assert (
+        found.add(
+            event(
+                2, documents={"processed": 10, "no_chunks": 3}, chunks=None, tokens_per_chunk=None
+            )
+        )
+        == "counted"
+    )
     key = ("kb", "v1")
     assert values(found, "documents") == {key: 50}
     assert values(found, "no_chunk_ratio") == {key: 5 / 50}
     assert values(found, "chunks") == {key: 100}
     assert values(found, "skipped_ratio")[key] == 0.1
     assert values(found, "skipped_chunks") == {
-        (*key, "too_long"): 6, (*key, "empty"): 3, (*key, "not_reported"): 1,
-    }  # fmt: skip
+        (*key, "too_long"): 6,
+        (*key, "empty"): 3,
+        (*key, "not_reported"): 1,
+    }
     assert values(found, "chunk_tokens_min") == {key: 10}
     assert values(found, "chunk_tokens_mean") == {key: 400.5}
     assert values(found, "chunk_tokens_max") == {key: 500}
@@ -76,13 +84,18 @@ def test_documents_by_type_add_up_to_all_documents() -> None:
     found.add(event(3, documents={"processed": 10, "no_chunks": 1}))
     key = ("kb", "v1")
     documents = {
-        (*key, "pdf"): 35, (*key, "html"): 10, (*key, "empty"): 0, (*key, "not_reported"): 20,
-    }  # fmt: skip
+        (*key, "pdf"): 35,
+        (*key, "html"): 10,
+        (*key, "empty"): 0,
+        (*key, "not_reported"): 20,
+    }
     assert values(found, "type_documents") == documents
     assert sum(documents.values()) == values(found, "documents")[key]
     assert values(found, "type_no_chunk_ratio") == {
-        (*key, "pdf"): 7 / 35, (*key, "html"): 0.0, (*key, "not_reported"): 1 / 20,
-    }  # fmt: skip
+        (*key, "pdf"): 7 / 35,
+        (*key, "html"): 0.0,
+        (*key, "not_reported"): 1 / 20,
+    }
     again = restored(kept(found, {}))
     assert again.gauges() == found.gauges()
     many = {f"t{number}": {"processed": 1, "no_chunks": 0} for number in range(50)}
@@ -102,8 +115,10 @@ def test_what_nobody_reported_has_no_rate() -> None:
 def test_a_repeated_event_counts_once_after_a_restart_too() -> None:
     found, _ = made()
     assert [found.add(event(1)), found.add(event(1)), found.add(event(2))] == [
-        "counted", "duplicate", "counted",
-    ]  # fmt: skip
+        "counted",
+        "duplicate",
+        "counted",
+    ]
     again = restored(kept(found, {}))
     assert again.gauges() == found.gauges()
     assert again.add(event(2)) == "duplicate"
@@ -141,8 +156,9 @@ def test_two_ways_of_making_one_version_are_both_shown() -> None:
     found.add(event(1))
     found.add(event(2, embedding_model="e5-large"))
     assert set(values(found, "info")) == {
-        ("kb", "v1", "recursive-512", "e5-small"), ("kb", "v1", "recursive-512", "e5-large"),
-    }  # fmt: skip
+        ("kb", "v1", "recursive-512", "e5-small"),
+        ("kb", "v1", "recursive-512", "e5-large"),
+    }
     for number in range(20):
         found.add(event(10 + number, chunker=f"c{number}"))
     assert len(values(found, "info")) == 4

@@ -327,8 +327,10 @@ def backfilled(folder: Path, services: dict[str, list[Event]], shift: float, unt
     command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run(
         [*command, str(folder / "metrics"), str(folder / "data")],
-        check=True, timeout=PATIENCE, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        timeout=PATIENCE,
+        capture_output=True,
+    )
 
 
 def _share(since: float, share: float, at: float) -> float:

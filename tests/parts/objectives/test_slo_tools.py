@@ -58,8 +58,9 @@ def a_minute(kinds: Sequence[Kind], weighted: bool = True) -> Counts:
     """By how much the counters of each objective grow, as the agent counts."""
     found: Counts = {}
     for kind in kinds:
-        scored = ScoredTrace("t", "s", 0.0, kind.status, [], kind.probability,
-                             {"total": kind.seconds})  # fmt: skip
+        scored = ScoredTrace(
+            "t", "s", 0.0, kind.status, [], kind.probability, {"total": kind.seconds}
+        )
         for event in objective_events(scored, SLOS):
             own = found.setdefault(event.slo, {"rag_slo_events": 0, "rag_slo_bad_events": 0})
             weight = kind.number * (event.weight / WEIGHT_ONE if weighted else 1)
@@ -88,8 +89,10 @@ def backfill(folder: Path, until: float) -> None:
     command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run(
         [*command, str(folder / "metrics"), str(folder / "data")],
-        check=True, timeout=PATIENCE, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        timeout=PATIENCE,
+        capture_output=True,
+    )
 
 
 def evaluated(folder: Path, rules: str, query: str, number: int) -> tuple[set[Any], dict[Any, Any]]:
@@ -113,8 +116,9 @@ def evaluated(folder: Path, rules: str, query: str, number: int) -> tuple[set[An
                 pass
             assert time.monotonic() < end, (folder / "log").read_text()[-2000:]
             time.sleep(0.3)
-    burning = {frozenset({"alertname": a["labels"]["alertname"], **a["labels"]}.items())
-               for a in alerts}  # fmt: skip
+    burning = {
+        frozenset({"alertname": a["labels"]["alertname"], **a["labels"]}.items()) for a in alerts
+    }
     return burning, {frozenset(s["metric"].items()): float(s["value"][1]) for s in found}
 
 

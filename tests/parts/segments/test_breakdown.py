@@ -35,8 +35,10 @@ def test_the_numbers_are_those_of_the_gauges() -> None:
             assert row.now is not None
             assert shown is not None
             assert (row.now.value, row.now.lower, row.now.upper) == (
-                shown.value, shown.lower, shown.upper
-            )  # fmt: skip
+                shown.value,
+                shown.lower,
+                shown.upper,
+            )
             assert row.now.effective == shown.effective_samples
 
 

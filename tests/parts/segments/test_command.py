@@ -31,9 +31,12 @@ def scores(path: Path, number: int, fall: float = 0.0, kinds: str = "ab") -> Pat
             kind = kinds[n % len(kinds)]
             good = rng.random() < (0.9 - fall * (kind == "b"))
             one = line_dict(
-                n, result("answered", float(good)), result("error", 0.0),
-                timestamp=1.7e9 + n * 365 * DAY / number, tags={"kind": kind, "lang": "en"},
-            )  # fmt: skip
+                n,
+                result("answered", float(good)),
+                result("error", 0.0),
+                timestamp=1.7e9 + n * 365 * DAY / number,
+                tags={"kind": kind, "lang": "en"},
+            )
             file.write(json.dumps(one) + "\n")
     return path
 
@@ -131,22 +134,36 @@ def test_mistakes_are_said(
 def test_text_of_traces_is_no_markup_and_no_control() -> None:
     nasty = "[red]x[/red]\x1b[2J"
     row = {
-        "segment": f"kind={nasty}", "finding": "moved", "moved": True, "unlike_the_rest": False,
-        "new": False, "gone": False, "too_few": False, "told": True, "share": 1.0,
+        "segment": f"kind={nasty}",
+        "finding": "moved",
+        "moved": True,
+        "unlike_the_rest": False,
+        "new": False,
+        "gone": False,
+        "too_few": False,
+        "told": True,
+        "share": 1.0,
         "share_before": 1.0,
-        "now": {"samples": 3, "effective_samples": 3.0}, "before": None,
+        "now": {"samples": 3, "effective_samples": 3.0},
+        "before": None,
         "change": {"value": 1.0, "lower": 0.0, "upper": 2.0, "p": 0.0, "q": 0.0},
-        "from_rest": None, "contribution": None,
-    }  # fmt: skip
+        "from_rest": None,
+        "contribution": None,
+    }
     series = {"metric": "answered", "scorer": nasty, "whole": {**row, "segment": ""}}
     tag = {"tag": "kind", "unattributed": 0.0, "segments": [row]}
     table = build_segments_table(
         {
-            "service": nasty, "past": "x", "fdr": 0.05, "comparisons": 1, "findings": 1,
+            "service": nasty,
+            "past": "x",
+            "fdr": 0.05,
+            "comparisons": 1,
+            "findings": 1,
             "series": [{**series, "tags": [tag]}],
         },
-        "1h", False,
-    )  # fmt: skip
+        "1h",
+        False,
+    )
     assert table is not None
     out = Console(width=200, record=True, file=io.StringIO())
     out.print(table)

@@ -60,9 +60,10 @@ def test_segments_without_traffic_are_counted_and_fill_no_lines(
 ) -> None:
     agent = fallen()
     monkeypatch.setattr(
-        Windows, "count_traces",
+        Windows,
+        "count_traces",
         lambda self, service, segment, window: 0 if segment.endswith("=b") else 3,
-    )  # fmt: skip
+    )
     part = read(agent).split("Segments last 1h")[1].split("Where it changed")[0]
     assert part.startswith(" · 1 more without traffic")
     assert "kind=a" in part

@@ -40,13 +40,19 @@ def test_rate_and_mix_of_a_case_worked_by_hand() -> None:
 
 def test_terms_of_each_tag_add_up_to_the_change_whatever_is_too_few() -> None:
     before = period(
-        model_a=rate(600, 800), model_b=rate(100, 190), model_c=rate(4, 10),
-        kind_x=rate(350, 500), whole=rate(0, 0),
-    )  # fmt: skip
+        model_a=rate(600, 800),
+        model_b=rate(100, 190),
+        model_c=rate(4, 10),
+        kind_x=rate(350, 500),
+        whole=rate(0, 0),
+    )
     now = period(
-        model_a=rate(60, 80), model_b=rate(3, 12), model_c=rate(1, 30),
-        kind_x=rate(30, 70), whole=rate(0, 0),
-    )  # fmt: skip
+        model_a=rate(60, 80),
+        model_b=rate(3, 12),
+        model_c=rate(1, 30),
+        kind_x=rate(30, 70),
+        whole=rate(0, 0),
+    )
     tags = {"model": ["model=a", "model=b", "model=c"], "kind": ["kind=x"]}
     found = both(build_series_breakdown("answered", "builtin", RATE, tags, now, before))
     assert found.whole.change is not None
@@ -120,10 +126,14 @@ def test_too_few_over_all_is_no_series() -> None:
 def test_one_segment_that_is_all_has_no_rest() -> None:
     found = both(
         build_series_breakdown(
-            "grounding", "builtin", MEAN, {"model": ["model=a"]},
-            period(model_a=[0.5, 0.7] * 30), period(model_a=[0.8, 0.9] * 300),
+            "grounding",
+            "builtin",
+            MEAN,
+            {"model": ["model=a"]},
+            period(model_a=[0.5, 0.7] * 30),
+            period(model_a=[0.8, 0.9] * 300),
         )
-    )  # fmt: skip
+    )
     (row,) = found.tags[0].rows
     assert row.unlike is None
     assert not row.too_few

@@ -107,9 +107,13 @@ def test_segments_are_said_to_have_moved_alike_only_with_evidence() -> None:
 
 def test_a_move_the_other_way_explains_nothing() -> None:
     """In the review's case the segment that got better was the one that was named."""
-    before, now = {"task_a": (900, 1000), "task_b": (500, 1000)}, {
-        "task_a": (850, 1000), "task_b": (560, 1000),
-    }  # fmt: skip
+    before, now = (
+        {"task_a": (900, 1000), "task_b": (500, 1000)},
+        {
+            "task_a": (850, 1000),
+            "task_b": (560, 1000),
+        },
+    )
     assert story(before, now).segment != "task=b"
     assert story(before, now, direction=1).segment != "task=a"
 
@@ -165,9 +169,10 @@ def shares(good: int, number: int) -> ScoreSums:
 
 def test_shares_that_are_no_scores_are_compared_alike() -> None:
     pairs = {
-        "": (shares(20, 400), shares(60, 200)), "model=a": (shares(10, 200), shares(5, 100)),
+        "": (shares(20, 400), shares(60, 200)),
+        "model=a": (shares(10, 200), shares(5, 100)),
         "model=b": (shares(10, 200), shares(55, 100)),
-    }  # fmt: skip
+    }
     series = compare_segments(["model=a", "model=b"], pairs.__getitem__)
     assert series is not None
     assert explain_change(series, 1).segment == "model=b"

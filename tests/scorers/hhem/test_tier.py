@@ -153,10 +153,13 @@ def test_padding_up_to_50_kb_turns_no_sentence() -> None:
         ({"passages": [{"id": "a"}, {"id": "b", "text": " "}]}, "unscored", "no_text"),
         ({"answer": "Нажмите на кнопку."}, "not_applicable", "language"),
         ({"passages": [{"id": "a", "text": "价格上涨。"}]}, "not_applicable", "language"),
-        ({"answer": GERMAN[:40], "passages": [{"id": "a", "text": GERMAN}]},
-         "not_applicable", "language"),
+        (
+            {"answer": GERMAN[:40], "passages": [{"id": "a", "text": GERMAN}]},
+            "not_applicable",
+            "language",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_scored_says_why_and_asks_nothing(
     changes: dict[str, Any], state: str, reason: str
 ) -> None:

@@ -40,9 +40,7 @@ def test_share_of_the_references_sentences_that_the_passages_hold() -> None:
     score = scores["context_recall"]
     assert score.value == pytest.approx(2 / 3)
     assert (score.scorer, score.fingerprint) == ("judge", "f" * 12)
-    assert score.detail == {
-        "statements": 3, "missed": 1, "missed_statements": ["They are free."]
-    }  # fmt: skip
+    assert score.detail == {"statements": 3, "missed": 1, "missed_statements": ["They are free."]}
     assert cost.requests == 1
 
 

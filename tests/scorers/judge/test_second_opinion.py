@@ -213,12 +213,20 @@ def test_grades_differ_from_more_than_a_point_on_and_claims_are_labelled_again()
     second = FakeJudge(
         {
             # claims of its own, which count for nothing
-            "claims": {**CLAIMS, "claims": CLAIMS["claims"][:1], "groundedness": "4",
-                       "correctness": "2"},
-            "claim-support": lambda q: {"1": "supported", "2": "unsupported", "3": "supported",
-                                        "4": "unsupported"},
+            "claims": {
+                **CLAIMS,
+                "claims": CLAIMS["claims"][:1],
+                "groundedness": "4",
+                "correctness": "2",
+            },
+            "claim-support": lambda q: {
+                "1": "supported",
+                "2": "unsupported",
+                "3": "supported",
+                "4": "unsupported",
+            },
         }
-    )  # fmt: skip
+    )
     last = compare(FakeJudge({"claims": CLAIMS}), second, "claims")
     assert last.detail is not None
     assert last.detail["compared"] == {

@@ -92,8 +92,10 @@ def test_values() -> None:
     assert detail is not None
     assert detail["created"] == 6
     assert detail["nuggets"][0] == {
-        "text": "fact number 1", "importance": "vital", "support": "support"
-    }  # fmt: skip
+        "text": "fact number 1",
+        "importance": "vital",
+        "support": "support",
+    }
 
 
 def test_passages_are_judged_by_rank() -> None:
@@ -152,13 +154,17 @@ def test_one_failed_call_leaves_everything_else_as_it_was(number: int) -> None:
 
 def test_a_failed_assignment_takes_the_class_it_holds() -> None:
     judge = FakeJudge(
-        {"nuggets-importance": lambda q: dict.fromkeys(
-            q.schema["properties"], "vital" if len(q.schema["properties"]) == 10 else "okay"
-        )},
-        fails=lambda q: "unparsable"
-        if family(q) == "nuggets-assign" and len(q.schema["properties"]) == 2
-        else None,
-    )  # fmt: skip
+        {
+            "nuggets-importance": lambda q: dict.fromkeys(
+                q.schema["properties"], "vital" if len(q.schema["properties"]) == 10 else "okay"
+            )
+        },
+        fails=lambda q: (
+            "unparsable"
+            if family(q) == "nuggets-assign" and len(q.schema["properties"]) == 2
+            else None
+        ),
+    )
     found = scores_of(judge_trace(example(), judge)[0])
     assert found["nugget_vital"] == found["nugget_vital_strict"] == 1.0
     assert found["nugget_all"] == found["nugget_weighted"] == "unparsable"
@@ -266,8 +272,9 @@ def test_what_is_too_long_is_not_cut_and_touches_no_other_passage() -> None:
     found = scores_of(scores)
     assert found["relevance"] == 2.0
     assert scores["relevance"].detail == {
-        "grades": [2, 2, 2, 2, None], "missing": {"too_long": [4]}
-    }  # fmt: skip
+        "grades": [2, 2, 2, 2, None],
+        "missing": {"too_long": [4]},
+    }
     assert (found["precision_at_k:3"], found["precision_at_k:5"]) == (1.0, "too_long")
     assert max(len(q.user) for q in judge.asked) < 5_000
 

@@ -45,11 +45,13 @@ def test_all_of_them_cost_what_the_docs_say() -> None:
         (["claims"], {"claims": 1}),
         (["facts"], {"facts": 1}),
         (["context"], {"umbrela": 5}),
-        (["context", "nuggets"], {"umbrela": 5, "nuggets-create": 1, "nuggets-importance": 2,
-                                  "nuggets-assign": 2}),
+        (
+            ["context", "nuggets"],
+            {"umbrela": 5, "nuggets-create": 1, "nuggets-importance": 2, "nuggets-assign": 2},
+        ),
         (["context_recall"], {"context-recall": 1}),
     ],
-)  # fmt: skip
+)
 def test_each_alone(metrics: list[str], expected: dict[str, int]) -> None:
     _, judge, _ = judge_trace(example(reference=REFERENCE), metrics=metrics)
     assert calls(judge) == expected

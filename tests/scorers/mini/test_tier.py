@@ -330,10 +330,13 @@ def test_relevance_needs_a_rule_and_follows_it(tmp_path: Path) -> None:
         ({"passages": None}, ScoreState.UNSCORED, "no_passages_captured"),
         ({"passages": [{"id": "a", "text": " "}]}, ScoreState.UNSCORED, "no_text"),
         ({"query": None}, ScoreState.UNSCORED, "no_query"),
-        ({"query": "Wie hoch ist der Eiffelturm in Paris, und wann wurde er gebaut?"},
-         ScoreState.NOT_APPLICABLE, "language"),
+        (
+            {"query": "Wie hoch ist der Eiffelturm in Paris, und wann wurde er gebaut?"},
+            ScoreState.NOT_APPLICABLE,
+            "language",
+        ),
     ],
-)  # fmt: skip
+)
 def test_there_is_no_relevance_without_what_it_needs(
     tmp_path: Path, change: dict[str, Any], state: ScoreState, reason: str
 ) -> None:

@@ -31,8 +31,14 @@ _BODIES = (
     "raw_response",
     "response_data",
 )
-_REASON_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason",
-                "finish_type")  # fmt: skip
+_REASON_KEYS = (
+    "finish_reason",
+    "finishReason",
+    "stop_reason",
+    "stopReason",
+    "done_reason",
+    "finish_type",
+)
 _REASON_ATTRIBUTES = (
     "gen_ai.response.finish_reasons",
     "gen_ai.response.finish_reason",
@@ -45,8 +51,20 @@ _REASON_ATTRIBUTES = (
     "gen_ai.completion.0.finish_reason",
     "langfuse.observation.metadata.finish_reason",
 )
-_REPLY_KEYS = ("choices", "candidates", "generations", "usage", "usageMetadata", "object", "raw",
-               "stop_reason", "response_metadata", "llm_output", "message", "output")  # fmt: skip
+_REPLY_KEYS = (
+    "choices",
+    "candidates",
+    "generations",
+    "usage",
+    "usageMetadata",
+    "object",
+    "raw",
+    "stop_reason",
+    "response_metadata",
+    "llm_output",
+    "message",
+    "output",
+)
 _MODEL_KEYS = ("model", "model_name", "modelVersion", "model_version", "model_id")
 _MAX_NAME = 256  # characters of a model's name
 _MAX_NODES = 400  # of a body that are looked at

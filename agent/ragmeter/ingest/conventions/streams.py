@@ -35,18 +35,36 @@ _EVENTS = (
     "data-",
     "source-",
 )
-_OTHER_EVENTS = frozenset(("start", "finish", "start-step", "finish-step", "step-start", "done",
-                           "abort", "file"))  # fmt: skip
+_OTHER_EVENTS = frozenset(
+    ("start", "finish", "start-step", "finish-step", "step-start", "done", "abort", "file")
+)
 _TEXT_DELTAS = (".output_text.delta", ".refusal.delta", ".text.delta", "audio_transcript.delta")
-_BEDROCK = ("contentBlockDelta", "contentBlockStart", "contentBlockStop", "messageStart",
-            "messageStop", "metadata")  # fmt: skip
+_BEDROCK = (
+    "contentBlockDelta",
+    "contentBlockStart",
+    "contentBlockStop",
+    "messageStart",
+    "messageStop",
+    "metadata",
+)
 _AGENT_EVENTS = frozenset(("chunk", "trace", "returnControl", "files"))  # of Bedrock's agents
 _PLAIN_KEYS = ("content", "text", "token", "chunk", "delta", "output", "answer", "response")
 _BESIDE = frozenset((*_PLAIN_KEYS, "index", "id", "finish_reason", "done", "model", "created_at"))
 # What names an event, and the keys at which the events of all products hold a piece of text.
 _KIND_KEYS = ("type", "event", "event_type", "event_kind", "kind")
-_PIECE_KEYS = frozenset((*_PLAIN_KEYS, "data", "generated_text", "generation", "completion",
-                         "outputText", "content_delta", "textDelta", "value"))  # fmt: skip
+_PIECE_KEYS = frozenset(
+    (
+        *_PLAIN_KEYS,
+        "data",
+        "generated_text",
+        "generation",
+        "completion",
+        "outputText",
+        "content_delta",
+        "textDelta",
+        "value",
+    )
+)
 _PIECE = re.compile(r"delta|chunk|stream|token|text.?generation|message_content", re.IGNORECASE)
 _NO_PIECE = re.compile(
     r"reason|think|thought|tool|function|citation|usage|error|status|search|retriev|workflow|node"
@@ -55,11 +73,20 @@ _NO_PIECE = re.compile(
 )
 _THOUGHT = re.compile(r"reason|think|thought", re.IGNORECASE)
 _CALL_KEYS = ("tool_calls", "tool_call_chunks", "function_call", "functionCall", "toolUse")
-_CALL_KINDS = frozenset(("tool_use", "tool_call", "function_call", "tool-call",
-                         "tool-input-start", "tool-call-start"))  # fmt: skip
+_CALL_KINDS = frozenset(
+    ("tool_use", "tool_call", "function_call", "tool-call", "tool-input-start", "tool-call-start")
+)
 _END_KEYS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
-_END_KINDS = frozenset(("message_stop", "response.completed", "response.incomplete", "finish",
-                        "message-end", "stream-end"))  # fmt: skip
+_END_KINDS = frozenset(
+    (
+        "message_stop",
+        "response.completed",
+        "response.incomplete",
+        "finish",
+        "message-end",
+        "stream-end",
+    )
+)
 _WHOLE_KEYS = ("response", "message", "item", "part", "output", "data", "artifact")
 _MESSAGE_KEYS = ("item_id", "messageId", "message_id", "run_id")
 _DATA_LINE = re.compile(r"([0-9a-z]):(.*)")  # of Vercel's protocol: `0:"piece"`

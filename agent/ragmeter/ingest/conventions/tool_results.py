@@ -26,20 +26,41 @@ from ragmeter.ingest.spans import Span
 _MAX_MESSAGES = 500  # of one call, the last ones
 _MAX_RESULTS = 50  # of one call
 _MAX_DEPTH = 4  # of the objects around what a reply holds
-_MESSAGE_KEYS = ("gen_ai.input.messages", "input.value", "traceloop.entity.input",
-                 "langfuse.observation.input", "mlflow.spanInputs", "ai.prompt.messages",
-                 "gen_ai.prompt", "ai.prompt")  # fmt: skip
+_MESSAGE_KEYS = (
+    "gen_ai.input.messages",
+    "input.value",
+    "traceloop.entity.input",
+    "langfuse.observation.input",
+    "mlflow.spanInputs",
+    "ai.prompt.messages",
+    "gen_ai.prompt",
+    "ai.prompt",
+)
 # Lists beside or within an answer that hold what the server searched for it: of Perplexity, Groq,
 # Dify, Flowise and Google's search.
-_SEARCHED = ("search_results", "searchResults", "retriever_resources", "sourceDocuments",
-             "source_documents", "source_nodes", "sources", "references", "reference")  # fmt: skip
+_SEARCHED = (
+    "search_results",
+    "searchResults",
+    "retriever_resources",
+    "sourceDocuments",
+    "source_documents",
+    "source_nodes",
+    "sources",
+    "references",
+    "reference",
+)
 # What such a list, or one of its items, may hold in turn.
 _LISTED = ("results", "chunks", "references", "documents", "document")
 _REPLY_LISTS = ("messages", "output", "new_items", "new_messages")
 _AROUND = ("outputs", "output", "response", "result", "value", "kwargs")
 _HOSTED_TOOLS = ("function_call_output", "mcp_call")
-_RESULT_PARTS = ("tool_result", "tool-result", "tool_call_response", "function_call_output",
-                 "mcp_tool_result")  # fmt: skip
+_RESULT_PARTS = (
+    "tool_result",
+    "tool-result",
+    "tool_call_response",
+    "function_call_output",
+    "mcp_tool_result",
+)
 _RESULT_KEYS = ("response", "result", "output", "content", "results")
 
 

@@ -56,9 +56,26 @@ _SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.respons
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # `langfuse_user_id`, `threadId`, `user.email`; a customer or an organization is no single person
 _IDENTITY_WORDS = frozenset(
-    ("session", "thread", "conversation", "chat", "dialog", "dialogue", "user", "users", "enduser",
-     "userid", "sessionid", "threadid", "conversationid", "chatid", "username", "email", "visitor")
-)  # fmt: skip
+    (
+        "session",
+        "thread",
+        "conversation",
+        "chat",
+        "dialog",
+        "dialogue",
+        "user",
+        "users",
+        "enduser",
+        "userid",
+        "sessionid",
+        "threadid",
+        "conversationid",
+        "chatid",
+        "username",
+        "email",
+        "visitor",
+    )
+)
 _ID_WORDS = frozenset(
     ("id", "ids", "uid", "uuid", "guid", "name", "key", "hash", "address", "identifier", "email")
 )
