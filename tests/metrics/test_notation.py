@@ -531,6 +531,18 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
         ["twelve and a half percent", "12 1/2 percent", "twelve point five percent", "12,50 %"],
         ["thirteen and a half percent", "1.25%"],
     ),
+    (  # whose wrong values have the digits of the right one
+        "The dose of the drug for children is 2.5 mg/kg, given twice a day.",
+        "The dose of the drug for children is {}, given twice a day.",
+        ["2.5 mg/kg", "2.5mg/kg", "2.50 mg/kg"],
+        ["5.2 mg/kg", "5.2mg/kg", "5.20 mg/kg", "0.25 mg/kg", "2.7 mg/kg", "5,2 mg/kg"],
+    ),
+    (
+        "Inflation in the euro area was 12.21 percent in the year after the war began.",
+        "Inflation in the euro area was {} percent in the year after the war began.",
+        ["12.21", "12,21"],
+        ["21.12", "21,12", "12.12", "21.21"],
+    ),
     (
         "Sales rose 12.5 percent to 5.2 million units in FY23, and 1,200 people work there.",
         "Sales rose 12.5 percent to 5.2M units in {}.",

@@ -494,6 +494,11 @@ class Notation {
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"century"});
             else if (item.few && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
+            else if (item.single.find(U'.') != Letters::npos) {  // "5.2" has the parts of "2.5"
+                changes.resize(count);
+                Letters marked = item.single + U" othervalue othernumber";
+                changes.push_back({item.figure, item.figure_end, item.attached ? marked + U" " : marked});
+            }
         }
         return replaced;
     }
