@@ -531,6 +531,30 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
         ["twelve and a half percent", "12 1/2 percent", "twelve point five percent", "12,50 %"],
         ["thirteen and a half percent", "1.25%"],
     ),
+    (  # numbers that are one value together, and wrong ones of the same numbers
+        "The match ended 3-1 after extra time in Berlin on a cold evening.",
+        "The match ended {} after extra time in Berlin.",
+        ["3-1", "3:1", "3–1", "3 to 1"],
+        ["1-3", "3-2", "1:3", "3–3", "2:1"],
+    ),
+    (
+        "The duvet for children measures 60 x 90 cm and can be washed at home.",
+        "The duvet for children measures {} and can be washed at home.",
+        ["60 x 90 cm", "60×90 cm", "60x90 cm", "60 × 90 cm", "60x90cm"],
+        ["90 x 90 cm", "90x60 cm", "60 × 80 cm", "60×60 cm"],
+    ),
+    (
+        "The leak in the parser is fixed by version 3.11.4 of the library.",
+        "The leak in the parser is fixed by version {} of the library.",
+        ["3.11.4"],
+        ["3.4.11", "3.11.5", "11.3.4", "4.11.3"],
+    ),
+    (
+        "The emergency line of the town hall is 555-0134 and is open all day.",
+        "The emergency line of the town hall is {} and is open all day.",
+        ["555-0134", "555–0134"],
+        ["555-0143", "505-0134", "0134-555"],
+    ),
     (  # whose wrong values have the digits of the right one
         "The dose of the drug for children is 2.5 mg/kg, given twice a day.",
         "The dose of the drug for children is {}, given twice a day.",

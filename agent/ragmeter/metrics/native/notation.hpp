@@ -500,10 +500,122 @@ class Notation {
                 changes.push_back({item.figure, item.figure_end, item.attached ? marked + U" " : marked});
             }
         }
+        mark_joined(text, items, passages, query, replaced, changes);
         return replaced;
     }
 
   private:
+    // Numbers that are one value together, over [start, end) of a text: "3-1", "60 x 90", "3.11.4".
+    struct Joined {
+        Py_ssize_t start, end;
+        Letters key;  // the sign, and the numbers in their order
+        size_t numbers;
+        bool looked = false;
+        std::vector<Letters> beside;  // the words next to it, once they were looked at
+    };
+
+    static constexpr size_t MOST_JOINED = 100;  // of a text
+
+    // The sign that joins two numbers at a place: '-' for a result or range, 'x' for measures, '.';
+    // 0 for any other. `next` becomes the place of the number behind it.
+    static Py_UCS4 joining(const Text& text, Py_ssize_t at, Py_ssize_t& next) {
+        auto digit = [&](Py_ssize_t place) { return place < text.size && Py_UNICODE_ISDECIMAL(text.at(place)); };
+        static const Letters dashes = U"-:\u2010\u2011\u2012\u2013\u2014\u2212";
+        if (at >= text.size) return 0;
+        Py_UCS4 sign = text.at(at);
+        next = at + 1;
+        if (dashes.find(sign) != Letters::npos && digit(next)) return '-';
+        if (sign == '.' && digit(next)) return '.';
+        if (sign == ' ' && next < text.size) sign = text.at(next++);
+        if (sign != 'x' && sign != 0xD7) return 0;
+        if (next < text.size && text.at(next) == ' ') next++;
+        return digit(next) ? 'x' : 0;
+    }
+
+    static std::vector<Joined> find_joined(const Text& text) {
+        std::vector<Joined> out;
+        for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
+            Py_UCS4 sign = text.at(at);
+            if (!Py_UNICODE_ISALNUM(sign)) { at++; continue; }
+            Joined one{at, at, Letters(), 0, false, {}};
+            bool alone = Py_UNICODE_ISDECIMAL(sign), mixed = false;
+            while (at < text.size && Py_UNICODE_ISALNUM(text.at(at))) {
+                if (!alone || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
+                    alone = false;
+                    at++;
+                    continue;
+                }
+                Py_ssize_t start = at;
+                while (at < text.size && Py_UNICODE_ISDECIMAL(text.at(at))) at++;
+                one.key += text.part(start, at);
+                one.key.push_back(0x1F);
+                one.numbers++;
+                one.end = at;
+                Py_ssize_t next = at;
+                Py_UCS4 by = joining(text, at, next);
+                if (!by) continue;
+                mixed = mixed || (one.numbers > 1 && by != one.key[0]);
+                if (one.numbers == 1) one.key.insert(one.key.begin(), (char32_t)by);
+                at = next;
+            }
+            if (!mixed && one.numbers > (one.key[0] == '.' ? 2 : 1)) out.push_back(std::move(one));
+        }
+        return out;
+    }
+
+    // Write joined numbers that passages have as they do, and mark those in place of others.
+    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<Text>& passages,
+                     const Text& query, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
+        std::vector<Joined> mine = find_joined(text);
+        std::unordered_set<Letters> said;
+        for (const Joined& one : mine) said.insert(one.key);
+        std::vector<const Text*> texts;
+        for (const Text& passage : passages) texts.push_back(&passage);
+        texts.push_back(&query);
+        std::vector<std::vector<Joined>> known;
+        for (const Joined& one : mine) {
+            bool other = false;  // a date, a time or a number with decimals
+            for (const Quantity& item : items) other = other || (item.start <= one.start && item.end >= one.end);
+            Letters raw = text.part(one.start, one.end);
+            for (const Text* there : texts) other = other || stands_in(raw, *there);
+            if (other) continue;
+            if (known.empty())
+                for (const Text* there : texts) known.push_back(find_joined(*there));
+            Letters written;
+            bool is_replaced = false;
+            std::vector<Letters> beside = words_beside(text, one.start, one.end);
+            for (size_t at = 0; at < texts.size() && written.empty(); at++)
+                for (Joined& their : known[at]) {
+                    if (their.key == one.key) {
+                        written = texts[at]->part(their.start, their.end);
+                        break;
+                    }
+                    if (is_replaced || their.key[0] != one.key[0] || their.numbers != one.numbers || said.count(their.key))
+                        continue;
+                    if (!their.looked) their.beside = words_beside(*texts[at], their.start, their.end);
+                    their.looked = true;
+                    int shared = 0;
+                    for (const Letters& word : beside)
+                        shared += std::binary_search(their.beside.begin(), their.beside.end(), word);
+                    is_replaced = shared > 1;
+                }
+            if (written.empty() && !is_replaced) continue;
+            auto within = [&](Py_ssize_t start, Py_ssize_t end) { return start < one.end && end > one.start; };
+            changes.erase(std::remove_if(changes.begin(), changes.end(),
+                                         [&](const Change& change) { return within(change.start, change.end); }),
+                          changes.end());
+            replaced.erase(std::remove_if(replaced.begin(), replaced.end(),
+                                          [&](Py_ssize_t at) { return within(at, at + 1); }),
+                           replaced.end());
+            if (written.empty()) replaced.push_back(one.start);
+            if (written.empty()) written = raw + U" othervalue othernumber";
+            if (one.end < text.size && Py_UNICODE_ISALPHA(text.at(one.end))) written.push_back(' ');
+            changes.push_back({one.start, one.end, written});
+        }
+        std::sort(changes.begin(), changes.end(),
+                  [](const Change& one, const Change& other) { return one.start < other.start; });
+    }
+
     struct Words {  // by their first two letters
         std::vector<uint8_t> numbers = std::vector<uint8_t>(1 << 14);
         std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
