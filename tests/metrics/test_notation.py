@@ -546,14 +546,20 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
     (
         "The leak in the parser is fixed by version 3.11.4 of the library.",
         "The leak in the parser is fixed by version {} of the library.",
-        ["3.11.4"],
-        ["3.4.11", "3.11.5", "11.3.4", "4.11.3"],
+        ["3.11.4", "v3.11.4", "V3.11.4"],
+        ["3.4.11", "3.11.5", "11.3.4", "v4.11.3"],
     ),
     (
         "The emergency line of the town hall is 555-0134 and is open all day.",
         "The emergency line of the town hall is {} and is open all day.",
         ["555-0134", "555–0134"],
         ["555-0143", "505-0134", "0134-555"],
+    ),
+    (
+        "Call the hotline of the bank at 0800 123 4567 between nine and five.",
+        "Call the hotline of the bank at {} between nine and five.",
+        ["0800 123 4567", "0800 1234567", "0800-123-4567", "08001234567", "(0800) 123 4567"],
+        ["0800 123 4576", "0800 1324567", "08007654321"],
     ),
     (  # whose wrong values have the digits of the right one
         "The dose of the drug for children is 2.5 mg/kg, given twice a day.",

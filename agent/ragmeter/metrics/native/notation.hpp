@@ -501,6 +501,9 @@ class Notation {
             }
         }
         mark_joined(text, items, passages, query, replaced, changes);
+        write_telephones(text, passages, replaced, changes);
+        std::sort(changes.begin(), changes.end(),
+                  [](const Change& one, const Change& other) { return one.start < other.start; });
         return replaced;
     }
 
@@ -538,7 +541,9 @@ class Notation {
             Py_UCS4 sign = text.at(at);
             if (!Py_UNICODE_ISALNUM(sign)) { at++; continue; }
             Joined one{at, at, Letters(), 0, false, {}};
-            bool alone = Py_UNICODE_ISDECIMAL(sign), mixed = false;
+            bool version = (sign == 'v' || sign == 'V') && at + 1 < text.size && Py_UNICODE_ISDECIMAL(text.at(at + 1));
+            if (version) at++;
+            bool alone = version || Py_UNICODE_ISDECIMAL(sign), mixed = false;
             while (at < text.size && Py_UNICODE_ISALNUM(text.at(at))) {
                 if (!alone || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
                     alone = false;
@@ -561,6 +566,57 @@ class Notation {
             if (!mixed && one.numbers > (one.key[0] == '.' ? 2 : 1)) out.push_back(std::move(one));
         }
         return out;
+    }
+
+    // The telephone numbers of a text, whose digits may be grouped in any way.
+    static std::vector<Joined> find_telephones(const Text& text) {
+        static const Letters signs = U" -./()\u2010\u2011\u2013\u00A0";
+        std::vector<Joined> out;
+        for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
+            Py_UCS4 sign = text.at(at);
+            if (!Py_UNICODE_ISALNUM(sign) && sign != '+' && sign != '(') { at++; continue; }
+            Joined one{at, at, Letters(), 0, false, {}};
+            bool plus = sign == '+';
+            if (plus || sign == '(') at++;
+            if (at >= text.size || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
+                while (at < text.size && Py_UNICODE_ISALNUM(text.at(at))) at++;
+                continue;
+            }
+            Py_ssize_t next = at;
+            while (next < text.size && Py_UNICODE_ISDECIMAL(text.at(next))) {
+                while (next < text.size && Py_UNICODE_ISDECIMAL(text.at(next))) one.key.push_back((char32_t)text.at(next++));
+                one.end = at = next;
+                for (int more = 0; more < 3 && next < text.size && signs.find(text.at(next)) != Letters::npos; more++) next++;
+            }
+            bool called = plus || sign == '(' || one.key[0] == '0';
+            if (called && one.key.size() >= 7 && one.key.size() <= 15) out.push_back(std::move(one));
+        }
+        return out;
+    }
+
+    static void write_telephones(const Text& text, const std::vector<Text>& passages,
+                                 std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) {
+        std::vector<Joined> mine = find_telephones(text);
+        std::unordered_map<Letters, Letters> known;
+        if (mine.empty()) return;
+        for (const Text& passage : passages)
+            for (const Joined& their : find_telephones(passage))
+                known.emplace(their.key, passage.part(their.start, their.end));
+        for (const Joined& one : mine) {
+            auto their = known.find(one.key);
+            if (their != known.end() && their->second != text.part(one.start, one.end))
+                put({one.start, one.end, their->second}, replaced, changes);
+        }
+    }
+
+    // Add a change in place of all that was found in its place.
+    static void put(Change change, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) {
+        auto within = [&](Py_ssize_t at) { return at >= change.start && at < change.end; };
+        replaced.erase(std::remove_if(replaced.begin(), replaced.end(), within), replaced.end());
+        changes.erase(std::remove_if(changes.begin(), changes.end(),
+                                     [&](const Change& each) { return each.start < change.end && each.end > change.start; }),
+                      changes.end());
+        changes.push_back(std::move(change));
     }
 
     // Write joined numbers that passages have as they do, and mark those in place of others.
@@ -600,20 +656,12 @@ class Notation {
                     is_replaced = shared > 1;
                 }
             if (written.empty() && !is_replaced) continue;
-            auto within = [&](Py_ssize_t start, Py_ssize_t end) { return start < one.end && end > one.start; };
-            changes.erase(std::remove_if(changes.begin(), changes.end(),
-                                         [&](const Change& change) { return within(change.start, change.end); }),
-                          changes.end());
-            replaced.erase(std::remove_if(replaced.begin(), replaced.end(),
-                                          [&](Py_ssize_t at) { return within(at, at + 1); }),
-                           replaced.end());
-            if (written.empty()) replaced.push_back(one.start);
-            if (written.empty()) written = raw + U" othervalue othernumber";
+            bool has_it = !written.empty();
+            if (!has_it) written = raw + U" othervalue othernumber";
             if (one.end < text.size && Py_UNICODE_ISALPHA(text.at(one.end))) written.push_back(' ');
-            changes.push_back({one.start, one.end, written});
+            put({one.start, one.end, written}, replaced, changes);
+            if (!has_it) replaced.push_back(one.start);
         }
-        std::sort(changes.begin(), changes.end(),
-                  [](const Change& one, const Change& other) { return one.start < other.start; });
     }
 
     struct Words {  // by their first two letters
