@@ -561,6 +561,12 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
         ["0800 123 4567", "0800 1234567", "0800-123-4567", "08001234567", "(0800) 123 4567"],
         ["0800 123 4576", "0800 1324567", "08007654321"],
     ),
+    (  # wrong values whose parts stand elsewhere
+        "The patient was admitted on 3 March 2024 with a fever of 39.4 °C.",
+        "The patient was admitted on {} with a fever.",
+        ["3 March 2024", "March 3rd, 2024", "2024-03-03"],
+        ["3 May 2024", "13 March 2024", "2024-04-03"],
+    ),
     (  # whose wrong values have the digits of the right one
         "The dose of the drug for children is 2.5 mg/kg, given twice a day.",
         "The dose of the drug for children is {}, given twice a day.",

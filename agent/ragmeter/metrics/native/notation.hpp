@@ -494,10 +494,15 @@ class Notation {
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"century"});
             else if (item.few && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
-            else if (item.single.find(U'.') != Letters::npos) {  // "5.2" has the parts of "2.5"
-                changes.resize(count);
-                Letters marked = item.single + U" othervalue othernumber";
-                changes.push_back({item.figure, item.figure_end, item.attached ? marked + U" " : marked});
+            else if (item.keys[0].is("d") || item.single.find(U'.') != Letters::npos) {
+                // the parts of "5.2" stand in "2.5", and those of "3 May" in "3 March"
+                bool has_figure = item.figure >= 0;
+                Py_ssize_t start = has_figure ? item.figure : item.start, end = has_figure ? item.figure_end : item.end;
+                if (count == changes.size()) changes.push_back({start, end, text.part(start, end)});
+                Change& written = changes.back();
+                bool joined = written.end < text.size && Py_UNICODE_ISALPHA(text.at(written.end));
+                if (written.text.back() == ' ') written.text.pop_back();
+                written.text += joined ? U" othervalue othernumber " : U" othervalue othernumber";
             }
         }
         mark_joined(text, items, passages, query, replaced, changes);
