@@ -12,7 +12,7 @@ from ragmeter.metrics.kernel import find_quantities
 from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.plain_text import plain_passage, plain_text
 
-from tests.metrics.help import outcome
+from tests.metrics.help import outcome, score_of
 
 MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September"]
 MONTHS += ["October", "November", "December"]
@@ -639,3 +639,15 @@ def test_an_amount_without_currency_or_in_both_is_right() -> None:
     assert parse_answer("The fee is $44.", ["The fee is €40 ($44)."]).replaced == 0
     assert parse_answer("The fee is $40.", ["The fee is €40 (US$40 abroad)."]).replaced == 0
     assert parse_answer("The fee is 40.", ["The fee is €40."]).replaced == 0
+
+
+def test_the_worst_sentence_is_shown_as_it_was_written() -> None:
+    answer = (
+        "The dose for children is given twice a day. It is in force since 3 May 2024 in all wards."
+    )
+    page = "The dose for children is given twice a day, since 3 March 2024 in all wards."
+    passages = [{"id": "1", "text": page}]
+    score = score_of("grounding", query="What is the dose?", passages=passages, answer=answer)
+    assert score.detail is not None
+    written = "It is in force since 3 May 2024 in all wards."
+    assert score.detail["worst_sentence"]["text"] == written

@@ -175,6 +175,12 @@ def _grounding(
     features = texts.extract_features()
     ids = [passage.id for passage in trace.passages or ()]
     detail = grounding.explain_grounding(features, answer.claims, ids)
+    if (
+        features.replaced and features.worst is not None
+    ):  # in what was compared such values are marked
+        start, end = answer.place(*answer.spans[features.worst.index])
+        written = (trace.answer or "")[start:end]
+        detail["worst_sentence"]["text"] = written[: grounding.MAX_DETAIL_TEXT]
     return make_scored(name, trace, grounding.grounding_probability(features), detail)
 
 
