@@ -50,7 +50,7 @@ _BEDROCK = (
 _AGENT_EVENTS = frozenset(("chunk", "trace", "returnControl", "files"))  # of Bedrock's agents
 _PLAIN_KEYS = ("content", "text", "token", "chunk", "delta", "output", "answer", "response")
 _BESIDE = frozenset((*_PLAIN_KEYS, "index", "id", "finish_reason", "done", "model", "created_at"))
-# What names an event, and the keys at which the events of all products hold a piece of text.
+# Events are named at the first keys, and hold a piece of text at the others, in all products.
 _KIND_KEYS = ("type", "event", "event_type", "event_kind", "kind")
 _PIECE_KEYS = frozenset(
     (
@@ -94,7 +94,7 @@ _DATA_LINE = re.compile(r"([0-9a-z]):(.*)")  # of Vercel's protocol: `0:"piece"`
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What a list of chunks says.
+    """The reply that a list of chunks makes up.
 
     Attributes:
         text: The pieces put together, "" for a reply without text, None for pieces that are not
@@ -159,9 +159,14 @@ def _message_id(chunk: Mapping[str, Any]) -> str:
     if chunk.get("type") == "AIMessageChunk" or _is_message_chunk(chunk):
         dumped = chunk.get("kwargs")
         return str((dumped if isinstance(dumped, dict) else chunk).get("id") or "")
+    return _first_text(chunk, _MESSAGE_KEYS)
+
+
+def _first_text(chunk: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Return the first text at one of the keys of an event or of its data, "" without any."""
     inner = chunk.get("data")
     for holder in (chunk, inner if isinstance(inner, dict) else {}):
-        for key in _MESSAGE_KEYS:
+        for key in keys:
             if isinstance(holder.get(key), str):
                 return str(holder[key])
     return ""
@@ -203,7 +208,7 @@ def _stream_by_form(chunks: Sequence[Mapping[str, Any]]) -> Stream | None:
     roles = {*role_names(), *role_names().values()}
     groups: dict[tuple[str, ...], list[tuple[Mapping[str, Any], str]]] = {}
     for chunk in chunks:
-        kind = _kind(chunk)
+        kind = _first_text(chunk, _KIND_KEYS)
         if kind.lower() in roles or {"role", "content"} <= chunk.keys():
             return None
         if not _NO_PIECE.search(kind):
@@ -227,15 +232,6 @@ def _stream_by_form(chunks: Sequence[Mapping[str, Any]]) -> Stream | None:
         ends = [held[-1][1] for held in groups.values() if len(held[-1][1]) > len(text) > 0]
         texts = {next((end for end in ends if end.startswith(text)), text)}
     return Stream(texts.pop() if len(texts) == 1 else None, any(map(_asks_tools, chunks)))
-
-
-def _kind(chunk: Mapping[str, Any]) -> str:
-    inner = chunk.get("data")
-    for holder in (chunk, inner if isinstance(inner, dict) else {}):
-        for key in _KIND_KEYS:
-            if isinstance(holder.get(key), str):
-                return str(holder[key])
-    return ""
 
 
 def _leaves(node: Mapping[str, Any], depth: int) -> Iterator[tuple[tuple[str, ...], str]]:

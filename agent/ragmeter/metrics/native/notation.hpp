@@ -449,6 +449,9 @@ class Notation {
 
     struct Change { Py_ssize_t start, end; Letters text; };
 
+    // Two words of no passage, behind a value that stands in place of another one.
+    static constexpr const char32_t* OTHER = U" othervalue othernumber";
+
     // What to replace in a text so that it has the quantities as passages, or else the query, write
     // the same values. Returned is where values stand that no passage has while passages have
     // another value of the same kind beside the same words.
@@ -502,7 +505,8 @@ class Notation {
                 Change& written = changes.back();
                 bool joined = written.end < text.size && Py_UNICODE_ISALPHA(text.at(written.end));
                 if (written.text.back() == ' ') written.text.pop_back();
-                written.text += joined ? U" othervalue othernumber " : U" othervalue othernumber";
+                written.text += OTHER;
+                if (joined) written.text.push_back(' ');
             }
         }
         mark_joined(text, items, passages, query, replaced, changes);
@@ -655,14 +659,11 @@ class Notation {
                         continue;
                     if (!their.looked) their.beside = words_beside(*texts[at], their.start, their.end);
                     their.looked = true;
-                    int shared = 0;
-                    for (const Letters& word : beside)
-                        shared += std::binary_search(their.beside.begin(), their.beside.end(), word);
-                    is_replaced = shared > 1;
+                    is_replaced = share_words(beside, their.beside);
                 }
             if (written.empty() && !is_replaced) continue;
             bool has_it = !written.empty();
-            if (!has_it) written = raw + U" othervalue othernumber";
+            if (!has_it) written = raw + OTHER;
             if (one.end < text.size && Py_UNICODE_ISALPHA(text.at(one.end))) written.push_back(' ');
             put({one.start, one.end, written}, replaced, changes);
             if (!has_it) replaced.push_back(one.start);
@@ -840,6 +841,13 @@ class Notation {
         return false;
     }
 
+    // Whether two places have two words beside them in common; `there` is sorted.
+    static bool share_words(const std::vector<Letters>& beside, const std::vector<Letters>& there) {
+        int shared = 0;
+        for (const Letters& word : beside) shared += std::binary_search(there.begin(), there.end(), word);
+        return shared > 1;
+    }
+
     bool stands_replaced(
         const Quantity& item, const std::vector<Letters>& beside,
         const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
@@ -849,10 +857,7 @@ class Notation {
                 if (!is_same_kind(place.kind, item.kind()) || said.count(place.most)) continue;
                 if (said.count(place.key) && place.key != item.keys.back().whole()) continue;
                 std::vector<Letters> there = words_beside(*one.text, place.start, place.end);
-                int shared = 0;
-                for (const Letters& word : beside)
-                    shared += std::binary_search(there.begin(), there.end(), word);
-                if (shared > 1) return true;
+                if (share_words(beside, there)) return true;
             }
         return false;
     }
