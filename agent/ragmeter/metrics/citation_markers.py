@@ -80,7 +80,7 @@ _CALENDAR = Pattern(
     r"|jun|jul|aug|sep|oct|nov|dec|spring|summer|autumn|fall|winter)",
     IGNORE_CASE,
 )
-# What only names a work: "doi:10.1000/1", "(RFC 2616)", "347 U.S. 483", "(§ 433 BGB)", "(ibid.)"
+# These name a work alone: "doi:10.1000/1", "(RFC 2616)", "347 U.S. 483", "(§ 433 BGB)", "(ibid.)"
 _WORK = Pattern(
     r"\bdoi:\s?10\.\d{4,9}/\S{1,100}|\barxiv:\s?\d{4}\.\d{4,5}|[(\[](?:rfc|pmid|pmc|isbn|ecli|iso"
     r"|celex)[\s:-]{0,2}\d"

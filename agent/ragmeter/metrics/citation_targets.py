@@ -32,7 +32,7 @@ LABEL = (
     r"|источники?|джерел[оа]|документ|来源|來源|资料|資料|文档|文檔|文件|出典|参考"
     r"|參考|引用|文献|文書|출처|자료|문서|참고|स्रोत|दस्तावेज़|المصدر|مصدر|المرجع|مرجع|المستند|وثيقة|منبع|מקור|מסמך)"
 )
-# What comes before it: "see chunk 1", "siehe Dokument 1", "voir le document 2"
+# Writers lead to it by such words: "see chunk 1", "siehe Dokument 1", "voir le document 2"
 LEAD = (
     r"(?:see|per|cf\.?|from|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
     r"|d['’]après|véase|ver|según|vedi|secondo|cfr\.?|zie|volgens|veja|conforme|segundo)"

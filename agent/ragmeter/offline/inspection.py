@@ -215,7 +215,7 @@ _CURES = {
     "finish_reason": "let the model call have gen_ai.response.finish_reasons",
     "session": "let a span have session.id or gen_ai.conversation.id",
 }
-# Where the text of a field would be read, for an application that records it elsewhere.
+# Applications that record a field elsewhere are told to record it here.
 _RECORDED_AS = {
     "query": "input.value",
     "answer": "output.value",

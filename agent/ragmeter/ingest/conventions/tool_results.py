@@ -49,7 +49,7 @@ _SEARCHED = (
     "references",
     "reference",
 )
-# What such a list, or one of its items, may hold in turn.
+# Such a list, or one of its items, may hold these in turn.
 _LISTED = ("results", "chunks", "references", "documents", "document")
 _REPLY_LISTS = ("messages", "output", "new_items", "new_messages")
 _AROUND = ("outputs", "output", "response", "result", "value", "kwargs")

@@ -35,7 +35,7 @@ from ragmeter.trace import MAX_ID, Trace
 _UNKNOWN_SERVICE = "unknown_service"  # as OpenTelemetry names a service without a configured name
 _THRESHOLD = re.compile(r"(?:^|;)th:([0-9a-f]{1,14})(?:;|$)")
 _SERVER_KINDS = (2, 5)  # server and consumer
-# What the names of attributes are made of that may hold a field, and of those that never do.
+# Attributes with such names may hold a field; those with the names below never do.
 _MAY_HOLD = {
     "query": re.compile(
         r"^(?!.*(?:output|completion|response|answer|reply|result))"

@@ -49,7 +49,7 @@ THOUGHTS = (
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
 )
-# Of templates: some servers leave the one that ended the answer there.
+# Some servers leave the token of the template that ended the answer.
 _ENDS_OF_TURN = (
     "<|im_end|>",
     "<|eot_id|>",
