@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -13,6 +14,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenced
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
+from ragmeter.core import process
 from ragmeter.core.process import Watchdog
 from ragmeter.kafka import owners, transactions
 from ragmeter.kafka.lag import follow_lag
@@ -142,7 +144,8 @@ def run(
         one = owner()
         one.start()
         await story(one)
-        await one.close()
+        async with asyncio.timeout(PATIENCE):
+            await one.close()
         return one
 
     return asyncio.run(go())
@@ -164,6 +167,29 @@ def test_the_owner_before_is_fenced_before_offset_and_state_are_read(
     assert log == ["fence", "offset", "load", ([("out", b"7,8,10")], 11)]
     assert group.sought == [7]
     assert not owner.ready
+
+
+def test_an_owner_ends_though_its_producer_swallows_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    """Else its group deals no partition again, and it fences the owner after it without end."""
+    stops: list[asyncio.Event] = []
+
+    async def stop(_: Producer) -> None:
+        stops.append(asyncio.Event())
+        with contextlib.suppress(asyncio.CancelledError):
+            await stops[-1].wait()
+
+    async def story(_: Owner) -> None:
+        await until(lambda: stops)
+
+    monkeypatch.setattr(Producer, "stop", stop)
+    monkeypatch.setattr(owners, "_FENCED_PAUSE", PATIENCE)  # in which the next one ends it
+    monkeypatch.setattr(process, "_CANCEL_AGAIN_SECONDS", 0.01)
+    group = Group(log, 7)
+    owner = run(monkeypatch, log, group, lambda: Owner(group, [ProducerFenced()]), story)
+    assert owner.opened == 1
+    assert len(stops) == 1
 
 
 def test_every_owner_of_a_partition_opens_the_same_transactional_id(

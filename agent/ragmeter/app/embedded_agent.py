@@ -268,7 +268,8 @@ async def run_agent(
                 say("serving until Ctrl-C")
             while urls and not stop.is_set() and not agent.fatal:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await stop.wait()
     finally:
         watching.cancel()  # the drain has a limit of its own
         emptied = await asyncio.to_thread(agent.stop, settings.limits.drain_seconds)

@@ -181,7 +181,8 @@ class _WorkerProcess:
 
     async def pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.stop.wait()
 
     async def connect(self) -> None:
         """Return when a broker accepts us and has our topics, or it is time to stop.

@@ -44,6 +44,9 @@ _GC_THRESHOLD = 50_000
 _RESTART_SECONDS = 10.0  # before a job that failed begins again
 _END_SECONDS = 5.0  # for connections to be closed, which may wait for a broker that is down
 
+# More than the 2 s within which a connection is closed: a second cancellation interrupts that.
+_CANCEL_AGAIN_SECONDS = 3.0
+
 log = logging.getLogger(__name__)
 
 _WatchedKey = TypeVar("_WatchedKey", bound=Hashable)
@@ -94,6 +97,19 @@ async def run_jobs(
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=end)
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and return when all have ended.
+
+    A task that goes on is cancelled again: what it awaits may have swallowed the cancellation, as
+    aiokafka's producers do when they are closed.
+    """
+    remaining = set(tasks)
+    while remaining:
+        for task in remaining:
+            task.cancel()
+        _, remaining = await asyncio.wait(remaining, timeout=_CANCEL_AGAIN_SECONDS)
 
 
 class Heartbeat:

@@ -182,7 +182,8 @@ class TierWorker:
                 task.add_done_callback(lambda _: wakeup.set())
             if not rows and not self._stopping.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wakeup.wait(), _CHECK_SECONDS if held else None)
+                    async with asyncio.timeout(_CHECK_SECONDS if held else None):
+                        await wakeup.wait()
         if tasks:
             # a paused scorer is not waited for: its draws are durable
             timeout = 0.0 if self._is_paused(tier) else self._stop_timeout

@@ -24,6 +24,7 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.errors import Unavailable
+from ragmeter.core.process import end_tasks
 from ragmeter.kafka.connection import aiokafka_options
 from ragmeter.kafka.rights import missing_right
 
@@ -322,8 +323,7 @@ class PartitionOwner(ABC):
         """Give the partition up; what is not committed is done again by the next owner."""
         self.ready = self.loaded = False
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+            await end_tasks([self._task])
         await self.disconnect()
 
     async def _run(self) -> None:
@@ -420,7 +420,8 @@ class PartitionOwner(ABC):
         if not self.queue and not self.draining:
             self._arrived.clear()
             try:
-                await asyncio.wait_for(self._arrived.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await self._arrived.wait()
             except TimeoutError:
                 return []
         if self.draining:

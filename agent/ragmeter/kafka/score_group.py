@@ -45,7 +45,8 @@ class ScoreGroup(ReadingGroup):
         finally:
             committing.cancel()
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._producer.stop(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._producer.stop()
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Own the partitions of the new assignment."""

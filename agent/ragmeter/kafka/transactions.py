@@ -79,7 +79,8 @@ class TransactionalOwner(PartitionOwner):
         producer, self._producer = self._producer, None
         if producer is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(producer.stop(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    await producer.stop()
 
     async def commit(self, records: Iterable[OutRecord], position: int) -> None:
         """Send records and commit the offset, both or neither.

@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource
 from ragmeter.app.parts import PARTS, AgentSettings
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.operator.administration import provision, read_lag
+from ragmeter.kafka.operator.administration import PartitionLag, provision, read_lag
 from ragmeter.kafka.operator.clients import guarded
 
 from tests.chaos.faults import missed
@@ -231,15 +231,18 @@ class KafkaRun(ChaosRun):
     def _until_read(self, settings: Settings, pool: Pool) -> None:
         """Repetitions at the end, too."""
 
-        def behind() -> int:
+        def behind() -> list[PartitionLag]:
             with guarded(settings.kafka):
-                return sum(row.lag for row in read_lag(settings, PARTS))
+                return [row for row in read_lag(settings, PARTS) if row.lag]
 
         end = time.monotonic() + 60
-        while left := behind():
+        while rows := behind():
             pool.tend()
             if time.monotonic() > end:
-                self.report.differences.append(f"{left} messages are not read after a minute")
+                self.report.differences += [
+                    f"{row.topic}/{row.partition} is not read after a minute: {row.to_dict()}"
+                    for row in rows
+                ]
                 return
             time.sleep(1)
 

@@ -102,7 +102,8 @@ class LiveEndpoint:
                 await response.write(b"\n")
                 while request.transport is not None and not request.transport.is_closing():
                     try:
-                        line = await asyncio.wait_for(listener.next(), self._beat_seconds)
+                        async with asyncio.timeout(self._beat_seconds):
+                            line = await listener.next()
                     except TimeoutError:
                         line = b"\n"
                     if listener.missed:

@@ -25,6 +25,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import FUTURE_SECONDS
 from ragmeter.core.counters import Counters
 from ragmeter.core.isolation import is_item_fault
+from ragmeter.core.process import end_tasks
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.kafka.origins import ORIGIN_HEADER, Origin, new_epoch
@@ -395,9 +396,7 @@ class ScoreOwner(PartitionOwner):
             tasks: list[asyncio.Task[Any]] = [scoring, sending]
             pairs = itertools.chain.from_iterable(self._running)
             tasks += [one for _, one in pairs if isinstance(one, asyncio.Task)]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(tasks)
 
     async def _score_all(self) -> None:
         while True:
@@ -414,7 +413,8 @@ class ScoreOwner(PartitionOwner):
     async def _wait(self) -> None:
         self._moved.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._moved.wait()
 
     async def _start_batch(self, messages: list[Any]) -> list[_Pair]:
         pairs: list[_Pair] = []

@@ -362,7 +362,8 @@ def people_estimates(
 
 async def _in_time(reading: Coroutine[Any, Any, _T]) -> _T:
     try:
-        return await asyncio.wait_for(reading, _FORM_SECONDS)
+        async with asyncio.timeout(_FORM_SECONDS):
+            return await reading
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
     except LookupError:  # of a charset
