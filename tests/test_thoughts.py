@@ -55,6 +55,9 @@ def trace(answer: str, **fields: object) -> Trace:
         f'<details type="reasoning" done="true">\n> x\n</details>\n{ANSWER}',
         f"<details style='x' open> <summary> Thinking... </summary>\nx\n</details>\n{ANSWER}",
         f"<|channel>thought\nx<channel|>{ANSWER}",
+        f"[[ ## reasoning ## ]]\nx\n\n[[ ## response ## ]]\n{ANSWER}\n\n[[ ## completed ## ]]",
+        f"[[ ## answer ## ]]\n{ANSWER}\n[[ ## completed ## ]]",
+        f"<|begin_of_box|>{ANSWER}<|end_of_box|>",
         f"Thought: look.\nAction: find\nObservation: x\nThought: done.\nFinal Answer: {ANSWER}",
         "<search_quality_reflection>x</search_quality_reflection>\n"
         f"<search_quality_score>5</search_quality_score>\n<result>{ANSWER}</result>",
@@ -95,6 +98,8 @@ def test_thoughts_alone_are_an_empty_answer(text: str) -> None:
         "<details><summary>Prices</summary>\n5 euros\n</details>",
         "<result>x</result>",
         "Write <answer>x</answer>.",
+        "DSPy marks a field by [[ ## answer ## ]] in its prompt.",
+        "The box is set by <|begin_of_box|> and <|end_of_box|>.",
     ],
 )
 def test_what_only_speaks_of_thoughts_stays(text: str) -> None:
@@ -118,7 +123,8 @@ def test_citations_move_with_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<think>", "</think>", "```", "`a", "<", "<|channel|>", "[THINK]"]
+    "piece",
+    ["<think>", "</think>", "```", "`a", "<", "<|channel|>", "[THINK]", "[[ ## reasoning ## ]]"],
 )
 def test_no_text_makes_it_run_on(piece: str) -> None:
     text = piece * 10_000 + "<"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 # No thoughts are without one of these, or begin a text in one of these ways.
-_SIGNS = ("<", "&lt;", "THINK]", "◁")
+_SIGNS = ("<", "&lt;", "THINK]", "◁", "[[ ## ")
 _BEGINNINGS = (
     "Thinking...",
     "Here is my th",
@@ -59,19 +59,29 @@ _HEADS = (
     re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>final(?:[^<]{0,40})<\|message\|>"),
     re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary).*\Z", re.DOTALL),
     re.compile(r"analysis(?=\S).*?assistantfinal(?=\S)", re.DOTALL),
+    re.compile(r"\s*<\|begin_of_box\|>\s*"),  # of GLM, without thoughts
+    # the fields of DSPy, of which the last is the answer
+    re.compile(
+        r"\s*\[\[ ## (?:reasoning|rationale|thoughts?) ## \]\].*"
+        r"\[\[ ## (?!completed|reasoning|rationale|thoughts?)\w+ ## \]\]\s*",
+        re.DOTALL,
+    ),
+    re.compile(r"\s*\[\[ ## (?:answer|response|output|result) ## \]\]\s*"),
 )
 # What is left of a template around the answer once the thoughts are out.
 _ANSWER_HEAD = re.compile(
     r"\s*(?:<(?P<tag>answer|response|result|final_answer|final|output|solution)>"
-    r"|<\|(?:begin_of_solution|start_response)\|>)\s*",
+    r"|<\|(?:begin_of_solution|start_response|begin_of_box)\|>)\s*",
     re.IGNORECASE,
 )
 _ANSWER_TAIL = re.compile(
     r"\s*(?:</(?:answer|response|result|final_answer|final|output|solution)>"
-    r"|<\|(?:end_of_solution|end_response)\|>)\s*\Z",
+    r"|<\|(?:end_of_solution|end_response|end_of_box)\|>)\s*\Z",
     re.IGNORECASE,
 )
-_TEMPLATE_TAIL = re.compile(r"\s*<\|(?:return|end|call)\|>\s*\Z")
+_TEMPLATE_TAIL = re.compile(
+    r"\s*(?:<\|(?:return|end|call|end_of_box)\|>|\[\[ ## completed ## \]\])\s*\Z"
+)
 
 _Spans = list[tuple[int, int]]
 

@@ -54,6 +54,8 @@ TEXT = "Refunds take 5 days."
         ({"id": "a", "metadata": {"_node_content": json.dumps({"text": TEXT})}}, "a", None, ""),
         ([{"page_content": TEXT, "id": "a"}, 0.5], "a", 0.5, ""),
         (json.dumps({"node": {"id_": "a", "text": TEXT}, "score": 0.5}), "a", 0.5, "similarity"),
+        ({"name": TEXT, "similarity": 0.5}, "", 0.5, "similarity"),
+        ({"type": "text", "text": json.dumps({"pageContent": TEXT, "id": "a"})}, "a", None, ""),
         (f"page_content='{TEXT}' metadata={{'a': 1}}", "", None, ""),
         (f"Document(id='a', metadata={{}}, page_content='{TEXT}')", "a", None, ""),
         (TEXT, "", None, ""),
@@ -75,6 +77,8 @@ def test_one_document(value: Any, identity: str, score: float | None, kind: str)
     ("value", "gap", "identity"),
     [
         ({"id": "a", "score": 0.9, "title": "t"}, Reason.PASSAGES_ID_ONLY, "a"),
+        ({"id": "a", "name": "How do I reset my password?"}, Reason.PASSAGES_ID_ONLY, "a"),
+        ({"id": "a", "doc": "Guide to refunds and returns"}, Reason.PASSAGES_ID_ONLY, "a"),
         ({}, Reason.PASSAGES_ID_ONLY, ""),
         ({"id": "a", "content": "__REDACTED__"}, Reason.CONTENT_HIDDEN, "a"),
         ({"id": "a", "content": "x" * 100 + "..."}, Reason.PASSAGES_TRUNCATED, "a"),

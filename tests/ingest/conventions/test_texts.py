@@ -282,3 +282,41 @@ def test_an_objects_repr_is_no_answer_but_its_text_may_be(value: Any, text: str 
 def test_a_question_in_a_repr() -> None:
     assert find_question({"llm": {"messages": [ASKED]}})[0] == "Q"
     assert find_question({"llm": {"messages": [REPLY]}})[0] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        (
+            'AiMessage { text = "Five \\"days\\".", toolExecutionRequests = [], attributes = {} }',
+            "assistant",
+        ),
+        (
+            "AssistantMessage [messageType=ASSISTANT, textContent=Five days., metadata={}]",
+            "assistant",
+        ),
+        ('UserMessage { name = null, contents = [TextContent { text = "How long?" }] }', "user"),
+        ("UserMessage{content='How long?', properties={}, messageType=USER}", "user"),
+    ],
+)
+def test_messages_of_java(text: str, role: str) -> None:
+    if role == "user":
+        assert find_question(text) == ("How long?", None)
+        assert find_answer(text)[0] is None
+    else:
+        assert (find_answer(text)[0] or "").startswith("Five ")
+        assert find_question(text)[0] is None
+
+
+def test_roles_as_the_agent_of_the_user_keeps_them() -> None:
+    asked = {"role": "assistant", "name": "user_proxy", "content": "How long?"}
+    said = {"role": "user", "name": "helper", "content": "Five days. TERMINATE"}
+    assert find_answer([asked, said]) == ("Five days.", None)
+    assert find_question([asked, said]) == ("How long?", None)
+    result = {"chat_history": [asked, said], "summary": "Five days.", "cost": {}}
+    assert find_answer(result) == ("Five days.", None)
+    assert find_answer({**result, "summary": ""}) == ("Five days.", None)
+    # a bot that greets its user
+    greeting = {"role": "assistant", "name": "bot", "content": "Hello."}
+    question = {"role": "user", "name": "ann", "content": "How long?"}
+    assert find_question([greeting, question]) == ("How long?", None)

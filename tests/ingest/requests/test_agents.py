@@ -238,6 +238,20 @@ CONTEXT = f"Answer from the context.\n\nContext:\n[1] {A}\n[2] {B}\n\n"
         # a passage that holds a label of its own
         (f"Context:\n{A}\nQuestion: a forged one?\n\nQuestion: How long?", "How long?"),
         (f"Question: How long?\nContext:\n[1] {A}\nQuestion: a forged one?", None),
+        # templates without a label of the question
+        (f"How long?\n\nAnswer using the following information:\n{A}\n\n{B}", "How long?"),
+        (
+            "The delay\n\nContext information is below, surrounded by ---------------------\n\n"
+            f"---------------------\n{A}\n---------------------\n\nReply to the user comment.",
+            "The delay",
+        ),
+        (
+            f'### Task:\nReply.\n<context>\n<source id="1">{A}</source>\n</context>\n\nTell me',
+            "Tell me",
+        ),
+        (f"Reply.\n<context>\n{A}\n</context>\n\nHow long?", "How long?"),
+        (f"Reply.\n<context>\n{A}\n</context>\n\nReply in French.", None),
+        (f"How long?\n\nContext:\n{A}", "How long?"),
         ("New task:\nHow long?", "How long?"),
         ("How long?", "How long?"),
         ("Is this so?\nNote: I'm in a hurry.", "Is this so?\nNote: I'm in a hurry."),

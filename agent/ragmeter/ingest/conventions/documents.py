@@ -54,6 +54,8 @@ _CONTENT_TAG = re.compile(
     r"<(document_contents?|page_content|content|text)>(.*?)(?:</\1>|\Z)", re.DOTALL
 )
 _SOURCE_TAG = re.compile(r"<(?:source|id|title|url)>([^<>]{1,500})</")
+_SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
+_MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
 _END_TAG = re.compile(r"(?:</\w+>\s*)+$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
@@ -121,6 +123,10 @@ def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
     kwargs = value.get("kwargs")
     if isinstance(kwargs, dict) and isinstance(value.get("id"), list):  # LangChain's dumps
         value = kwargs
+    if value.get("type") == "text":  # a tool has written a document into each block of text
+        inner = parse_nested_json(value.get("text"))
+        if isinstance(inner, dict) and (document := _from_mapping(inner)).text is not None:
+            return document
     layers: list[Mapping[str, Any]] = [value]
     for key in key_list("document_inside"):
         if key in value:
@@ -164,7 +170,18 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
         resource = layer.get("text_resource")
         if isinstance(resource, dict) and scalar_text(resource.get("text")):
             return scalar_text(resource.get("text"))
-    return None
+    named = (
+        layer[key] for layer in layers for key in key_list("document_sentence") if key in layer
+    )
+    return next((text for text in named if isinstance(text, str) and _is_sentence(text)), None)
+
+
+def _is_sentence(text: str) -> bool:
+    """Return whether a text reads as a sentence rather than as a name or a title."""
+    if not text.rstrip("\"'”»)] \n").endswith(_SENTENCE_ENDS):
+        return False
+    words = len(text.split(None, _MIN_SENTENCE))
+    return words >= _MIN_SENTENCE or (not text.isascii() and len(text) >= 2 * _MIN_SENTENCE * words)
 
 
 def _id(layers: list[Mapping[str, Any]], metadata: list[Mapping[str, Any]]) -> str:
@@ -238,6 +255,9 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
     columns = _columns(value)
     if columns is not None:
         return columns
+    rows = _rows(value)
+    if rows is not None:
+        return read_documents(rows, depth=depth + 1)
     references = _bedrock_references(value)
     if references is not None:
         return read_documents(references, depth=depth + 1)
@@ -387,6 +407,26 @@ def _inner_document(name: str, text: str) -> tuple[str, str]:
     if content is None:
         return name, text
     return source[1].strip() if source else name, content[2].strip()
+
+
+def _rows(value: Mapping[str, Any]) -> list[Any] | None:
+    """Return the rows of a table with the names of its columns: of pandas, and of Databricks."""
+    manifest = value.get("manifest")
+    holder = manifest if isinstance(manifest, dict) else value
+    heads = holder.get("columns")
+    names = [
+        scalar_text(one.get("name") if isinstance(one, dict) else one)
+        for one in (heads if isinstance(heads, list) else ())
+    ]
+    inner = value.get("result")
+    held = {**inner, **value} if isinstance(inner, dict) else value
+    tables = (held.get(key) for key in ("data_array", "data", "rows"))
+    table = next((one for one in tables if isinstance(one, list)), None)
+    if not names or None in names or table is None:
+        return None
+    if not all(isinstance(row, list) and len(row) == len(names) for row in table):
+        return None
+    return [dict(zip(names, row, strict=True)) for row in table[:MAX_DOCUMENTS]]
 
 
 def _columns(value: Mapping[str, Any]) -> list[RetrievedDocument] | None:

@@ -31,6 +31,12 @@ _HAYSTACK_REPLIES = ("answers", "replies", "reply", "answer", "last_message")
 _HAYSTACK_QUESTIONS = frozenset(
     ("query", "question", "messages", "text", "prompt", "input", "user_input")
 )
+# Spans of an agent's loop, which have no type of a component, by the type that they stand for.
+_AGENT_SPANS = {
+    "haystack.agent.run": "agent",
+    "haystack.agent.step.llm": "generator",
+    "haystack.agent.step.tool": "toolinvoker",
+}
 _MAX_COMPONENTS = 64  # of one pipeline's inputs or outputs
 
 
@@ -38,7 +44,10 @@ def read_haystack(span: Span, full: bool = True) -> SpanContent:
     """Read a component or a pipeline of Haystack."""
     attributes = span.attributes
     content = SpanContent(convention="haystack")
-    kind = (scalar_text(attributes.get("haystack.component.type")) or "").lower()
+    prefix = f"{span.name}." if span.name in _AGENT_SPANS else "haystack.component."
+    prefix = prefix.removesuffix("run.")
+    kind = scalar_text(attributes.get("haystack.component.type")) or _AGENT_SPANS.get(span.name)
+    kind = (kind or "").lower()
     if kind:
         endings = key_table("haystack").roles.items()
         roles = (role for ending, role in endings if kind.endswith(ending))
@@ -48,8 +57,8 @@ def read_haystack(span: Span, full: bool = True) -> SpanContent:
     # the output of a model call holds its model and tokens
     if not full and content.role is SpanRole.CHAIN and defer_content(content):
         return content
-    input_key = "haystack.component.input" if kind else "haystack.pipeline.input_data"
-    output_key = "haystack.component.output" if kind else "haystack.pipeline.output_data"
+    input_key = f"{prefix}input" if kind else "haystack.pipeline.input_data"
+    output_key = f"{prefix}output" if kind else "haystack.pipeline.output_data"
     input_value = parse_json_or_literal(attributes.get(input_key))
     output_value = parse_json_or_literal(attributes.get(output_key))
     if not kind:

@@ -58,6 +58,8 @@ def read_langfuse(span: Span, full: bool = True) -> SpanContent:
             fill_content(content, input_value, output_value)
     if content.role is SpanRole.CHAIN and _RETRIEVER_NAME.search(span.name):
         opened = parse_nested_json(output_value)
+        if isinstance(opened, dict) and len(opened) == 1:  # Dify: {"result": [...]}
+            opened = next(iter(opened.values()))
         documents = read_documents(opened) if isinstance(opened, list) else None
         if has_texts(documents):
             content.role = SpanRole.RETRIEVER

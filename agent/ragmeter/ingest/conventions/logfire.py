@@ -33,6 +33,9 @@ _LOGFIRE_HISTORY = ("pydantic_ai.all_messages", "all_messages_events")
 _LOGFIRE_CALLS = ("request_data", "response_data", "events")
 _LOGFIRE_TOOL_INPUT = ("tool_arguments", "gen_ai.tool.call.arguments")
 _LOGFIRE_TOOL_OUTPUT = ("tool_response", "gen_ai.tool.call.result")
+# of OpenAI's kit for agents
+_AGENTS_FUNCTION = "Function: {name}"
+_AGENTS_RUNS = ("OpenAI Agents trace: {name}", "Agent run: {name!r}")
 
 
 def read_logfire(span: Span, full: bool = True) -> SpanContent:
@@ -58,6 +61,11 @@ def read_logfire(span: Span, full: bool = True) -> SpanContent:
             first_value(attributes, _LOGFIRE_TOOL_INPUT),
             first_value(attributes, _LOGFIRE_TOOL_OUTPUT),
         )
+    elif attributes.get("logfire.msg_template") in _AGENTS_RUNS:
+        content.role = SpanRole.CHAIN
+    elif attributes.get("logfire.msg_template") == _AGENTS_FUNCTION:
+        content.role = SpanRole.TOOL
+        fill_content(content, attributes.get("input"), attributes.get("output"))
     elif first_value(attributes, _LOGFIRE_CALLS) is not None:
         _fill_logfire_call(content, attributes)
     return content

@@ -39,6 +39,7 @@ from ragmeter.ingest.conventions.values import (
     first_text,
     is_hidden,
     looks_like_json,
+    parse_cost,
     parse_nested_json,
     parse_number,
     scalar_text,
@@ -56,8 +57,16 @@ _MESSAGES = {
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
 }
+_MESSAGE_LISTS = ("gen_ai.input.messages", "gen_ai.output.messages")
 _VARIABLE = "gen_ai.prompt.variable."
 _QUESTIONS = ("question", "query", "input", "user_input", "user_query", "query_str")
+_COST = (  # of AG2, of Langtrace and others, and of LiteLLM's gateway
+    "gen_ai.usage.cost",
+    "gen_ai.usage.cost_usd",
+    "gen_ai.usage.total_cost",
+    "gen_ai.cost.total_cost",
+    "litellm.cost.total",
+)
 _CONTEXTS = ("context", "context_str", "documents", "contexts")
 
 
@@ -72,7 +81,7 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
     if content.role is SpanRole.EMBEDDING:
         return content
     fill_usage(content, attributes)
-    content.cost_usd = parse_number(attributes.get("gen_ai.usage.cost"))
+    content.cost_usd = parse_cost(first_value(attributes, _COST))
     wait_seconds = parse_number(attributes.get("gen_ai.response.time_to_first_chunk"))
     if wait_seconds is not None and 0 <= wait_seconds < 1e6 and span.start > 0:
         content.first_token_ns = span.start + int(wait_seconds * 1e9)
@@ -123,7 +132,7 @@ def _role(span: Span) -> SpanRole:
     if any(key in attributes for key in ("gen_ai.usage.output_tokens", "gen_ai.output.messages")):
         return SpanRole.LLM
     for event in span.events:  # no operation name: before 1.30, or only a system is known
-        if event.name in (_DETAILS, "gen_ai.choice", "gen_ai.content.completion"):
+        if event.name in (_DETAILS, *_MESSAGE_LISTS, "gen_ai.choice", "gen_ai.content.completion"):
             return SpanRole.LLM
     has_model = any(key in attributes for key in _MODEL)
     return SpanRole.LLM if has_model and "embed" not in span.name.lower() else SpanRole.OTHER
@@ -243,9 +252,11 @@ def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
         if not event.name.startswith("gen_ai."):
             continue
         body = _body(event)
-        if event.name == _DETAILS:
-            prompts = prompts or read_messages(body.get("gen_ai.input.messages"))
-            replies = replies or read_messages(body.get("gen_ai.output.messages"))
+        if event.name in (_DETAILS, *_MESSAGE_LISTS):
+            # Azure's kit has the messages in the content of an event of the attribute's name
+            held = {event.name: body.get("gen_ai.event.content"), **body}
+            prompts = prompts or read_messages(held.get("gen_ai.input.messages"))
+            replies = replies or read_messages(held.get("gen_ai.output.messages"))
         elif event.name == "gen_ai.choice":
             old_replies += _read_event("assistant", body)
         elif event.name in _MESSAGES:

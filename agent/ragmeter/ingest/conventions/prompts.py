@@ -29,6 +29,7 @@ _TURNS = re.compile(
     re.DOTALL,
 )
 _TURN_SIGNS = ("[INST]", "<|", "<start_of_turn>", "<｜User｜>", "Human:", "### Instruction:")
+_ASKED_LAST = "### Task:"  # Open WebUI's template, which ends with the question
 _SYSTEM = re.compile(r"<<SYS>>.*?<</SYS>>", re.DOTALL)
 
 
@@ -45,7 +46,7 @@ def _labels() -> re.Pattern[str]:
     """Return the pattern of the labels and tags that stand before the parts of a prompt."""
     names = "|".join(
         f"(?P<{group}>{'|'.join(sorted(map(re.escape, labels), key=len, reverse=True))})"
-        for group in ("question", "context", "other")
+        for group in ("question", "context", "following_context", "other")
         for labels in [key_list(f"{group}_labels")]
     )
     start = r"[ \t]*(?:\[\[ )?(?:[#*>-]+[ \t]*)?(?:the |your )?"
@@ -75,6 +76,8 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
         return text
     marks = list(_labels().finditer(text))
     kinds = [_label_kind(mark) for mark in marks]
+    if "following_context" in kinds and is_prompt:
+        return text[: marks[kinds.index("following_context")].start()].strip() or None
     has_context = "context" in kinds or len(_NUMBERED.findall(text)) > 1
     is_template = is_prompt and "question" in kinds
     if not holds_passages and not has_context and not is_template:
@@ -102,7 +105,21 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
         first, _, rest = question.partition("\n\n")
         question = first.rstrip() if rest and first.rstrip().endswith("?") else question
         return None if _count_held(question, passages)[0] else question
-    return None if holds_passages or is_prompt else text
+    if not is_prompt:
+        return None if holds_passages else text
+    return _beside_context(text, marks)
+
+
+def _beside_context(text: str, marks: Sequence[re.Match[str]]) -> str | None:
+    """Return a question without a label, before the context or behind the tag that ends it."""
+    before = text[: marks[0].start()].strip() if marks else ""
+    ends = [mark for mark in marks if mark["tag"] and mark[0].startswith("</")]
+    behind = text[ends[-1].end() :].strip() if ends and ends[-1] is marks[-1] else ""
+    asked = text.startswith(_ASKED_LAST)
+    for part in (behind, before):
+        if part and "\n" not in part and (part.endswith(("?", "？")) or (asked and part is behind)):
+            return part
+    return None
 
 
 def _label_kind(mark: re.Match[str]) -> str:

@@ -103,6 +103,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("openllmetry", openllmetry.read_openllmetry),
     Convention("loongsuite"),
     Convention("gen_ai_task"),
+    Convention("trulens"),
     Convention("vector_db", vector_databases.read_vector_db, vector_databases.matches_vector_db),
     Convention("content_events", content_events.read_content_events),
     Convention("otel_genai", otel_genai.read_otel_genai),

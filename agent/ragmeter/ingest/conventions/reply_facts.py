@@ -28,9 +28,11 @@ _BODIES = (
     "mlflow.spanOutputs",
     "langfuse.observation.output",
     "ai.response.providerMetadata",
+    "gcp.vertex.agent.llm_response",
     "raw_response",
     "response_data",
 )
+_REPLY_EVENTS = ("gen_ai.output.messages", "gen_ai.client.inference.operation.details")
 _REASON_KEYS = (
     "finish_reason",
     "finishReason",
@@ -60,6 +62,7 @@ _REPLY_KEYS = (
     "object",
     "raw",
     "stop_reason",
+    "finish_reason",
     "response_metadata",
     "llm_output",
     "message",
@@ -157,6 +160,11 @@ def reply_bodies(span: Span) -> Iterator[Any]:
             opened = read_event_lines(opened)
         if isinstance(opened, dict | list):
             yield opened
+    for event in span.events:
+        for key in ("gen_ai.output.messages", "gen_ai.event.content"):
+            opened = parse_nested_json(event.attributes.get(key))
+            if event.name in _REPLY_EVENTS and isinstance(opened, dict | list):
+                yield opened
 
 
 def body_objects(value: Any) -> Iterator[Mapping[str, Any]]:

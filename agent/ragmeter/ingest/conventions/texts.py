@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +35,9 @@ from ragmeter.ingest.conventions.values import (
 from ragmeter.reasons import Reason
 
 _AUTOGEN = ("Message", "Event")  # ends of the types of AutoGen's messages
+# words by which its agents end a chat, within a message and as one
+_AUTOGEN_END = re.compile(r"\bTERMINATE\b[.!]?\s*\Z|\A\W*(?:APPROVED?|DONE|STOP|EXIT)\W*\Z")
+_AUTOGEN_USER = re.compile(r"(?:\A|_)(?:user|human|admin)(?:\Z|_)|proxy", re.IGNORECASE)
 _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
 _MAX_SEARCH_DEPTH = 12  # of a search; real ones need 5
@@ -137,7 +140,9 @@ def _autogen_message(value: Mapping[str, Any]) -> ChatMessage:
         return ChatMessage("tool", None, kind == "ToolCallRequestEvent")
     text, _ = _parts(value.get("content"))
     sender = str(value.get("source")).lower()
-    return ChatMessage("user" if sender.startswith(("user", "human")) else "assistant", text)
+    if sender.startswith(("user", "human")):
+        return ChatMessage("user", text)
+    return ChatMessage("assistant", _before_end(text))
 
 
 def _pydantic_message(value: Mapping[str, Any]) -> ChatMessage:
@@ -202,8 +207,36 @@ def read_messages(value: Any) -> list[ChatMessage]:
     if _newest_first(value):
         value = value[::-1]
     # what matters is last: the question and the reply
-    messages = [read_message(parse_nested_json(item)) for item in value[-_MAX_MESSAGES:]]
-    return [message for message in messages if message is not None]
+    items = [parse_nested_json(item) for item in value[-_MAX_MESSAGES:]]
+    messages = [message for item in items if (message := read_message(item)) is not None]
+    return _turned(messages) if _kept_by_user(items) else messages
+
+
+def _kept_by_user(items: Sequence[Any]) -> bool:
+    """Return whether the agent that stands for the user kept a history: its own are `assistant`.
+
+    So do AutoGen up to 0.2 and AG2, whose agents all see themselves as the assistant.
+    """
+    named = [item for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]
+    own = [item["name"] for item in named if item.get("role") == "assistant"]
+    others = [item["name"] for item in named if item.get("role") == "user"]
+    if not own or not all(map(_AUTOGEN_USER.search, own)):
+        return False
+    return any(name and not _AUTOGEN_USER.search(name) for name in others)
+
+
+def _turned(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return messages with the roles of user and assistant exchanged."""
+    roles = {"user": "assistant", "assistant": "user"}
+    return [
+        replace(one, role=roles.get(one.role, one.role), text=_before_end(one.text))
+        for one in messages
+    ]
+
+
+def _before_end(text: str | None) -> str | None:
+    """Return what an agent of AutoGen says beside the word that ends a chat."""
+    return scalar_text(_AUTOGEN_END.sub("", text).rstrip()) if text else None
 
 
 def _newest_first(value: Sequence[Any]) -> bool:
@@ -528,6 +561,11 @@ class _Search:
         message = read_message(value)
         if message is not None and message.text and message.role == self.role:
             yield message.text
+            return
+        if self.role == "assistant" and {"chat_history", "summary", "cost"} <= value.keys():
+            # the result of a chat of AutoGen
+            yield from self.texts(value["summary"], depth + 1)
+            yield from self.texts(value["chat_history"], depth + 1)
             return
         nested = any(isinstance(one, dict | list) for one in value.values())
         for key in self.keys:

@@ -51,8 +51,9 @@ _SEARCHED = (
 )
 # Such a list, or one of its items, may hold these in turn.
 _LISTED = ("results", "chunks", "references", "documents", "document")
-_REPLY_LISTS = ("messages", "output", "new_items", "new_messages")
-_AROUND = ("outputs", "output", "response", "result", "value", "kwargs")
+_REPLY_LISTS = ("messages", "chat_history", "output", "new_items", "new_messages")
+_STEPS = ("intermediate_steps", "intermediateSteps")  # of LangChain's first agents, and of n8n
+_AROUND = ("outputs", "output", "response", "result", "value", "kwargs", "json")
 _HOSTED_TOOLS = ("function_call_output", "mcp_call")
 _RESULT_PARTS = (
     "tool_result",
@@ -130,9 +131,10 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
     kwargs = message.get("kwargs")
     if isinstance(kwargs, dict) and isinstance(message.get("id"), list) and message["id"]:
         return {**kwargs, "role": str(message["id"][-1])}
-    data = message.get("data")
-    if isinstance(data, dict) and "content" not in message:
-        return {**data, "role": message.get("type")}
+    for key in ("message", "data"):
+        inner = message.get(key)
+        if isinstance(inner, dict) and "content" not in message:
+            return {"role": message.get("type"), **inner}
     return message
 
 
@@ -241,12 +243,18 @@ def _reply_messages(body: Any, depth: int) -> list[Mapping[str, Any]]:
     if isinstance(body, list):
         while len(body) == 1 and isinstance(body[0], list):
             body = body[0]
+        if len(body) == 1 and isinstance(body[0], dict) and "json" in body[0]:  # n8n
+            return _reply_messages(body[0], depth + 1)
         items = [parse_nested_json(one) for one in body[-_MAX_MESSAGES:]]
         return [_plain(one) for one in items if isinstance(one, dict)]
     if not isinstance(body, dict) or depth > _MAX_DEPTH:
         return []
     if isinstance(body.get("content"), list):
         return [body]
+    for key in _STEPS:
+        if isinstance(body.get(key), list):
+            steps = (_step(one) for one in body[key][-_MAX_MESSAGES:])
+            return [step for step in steps if step is not None]
     for key in _REPLY_LISTS:
         if isinstance(body.get(key), list):
             return _reply_messages(body[key], depth + 1)
@@ -254,6 +262,20 @@ def _reply_messages(body: Any, depth: int) -> list[Mapping[str, Any]]:
         _reply_messages(parse_nested_json(body[key]), depth + 1) for key in _AROUND if key in body
     )
     return next(filter(None, inside), [])
+
+
+def _step(step: Any) -> Mapping[str, Any] | None:
+    """Return the observation of a step as the message of its tool."""
+    if isinstance(step, list) and len(step) == 2:
+        action, seen = step
+    elif isinstance(step, dict):
+        action, seen = step.get("action"), step.get("observation")
+    else:
+        return None
+    kwargs = action.get("kwargs") if isinstance(action, dict) else None
+    action = kwargs if isinstance(kwargs, dict) else action
+    name = action.get("tool") if isinstance(action, dict) else None
+    return {"role": "tool", "name": name, "content": seen}
 
 
 def read_hosted_documents(span: Span) -> list[RetrievedDocument] | None:

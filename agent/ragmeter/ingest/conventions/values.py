@@ -41,6 +41,19 @@ _OBJECT = re.compile(
     r"|TextContent|StreamingResponse|ModelResponse|LLMResult|Document|NodeWithScore|TextNode)\("
     r"|\s*\[?<[\w.<> ]{1,100} at 0x[0-9a-f]+>"  # any object without a repr of its own
 )
+# str() of a message of LangChain4j, and of Spring AI
+_JAVA = re.compile(
+    r"\s*\[?(?P<kind>Ai|User|System|ToolExecutionResult|Assistant)Message ?[{\[](?=.{0,400}"
+    r"(?:\btext ?=|contents ?=|textContent=|content=|messageType=))",
+    re.DOTALL,
+)
+_JAVA_STARTS = re.compile(r"\b(?:text ?= ?\"|textContent=|content=')")
+_JAVA_ENDS = {  # of a text by the sign or word before it
+    '"': re.compile(r"\"(?=,? ?(?:\}|thinking ?=|toolExecutionRequests ?=|attributes ?=))"),
+    "=": re.compile(r", metadata=|\]\s*\Z"),
+    "'": re.compile(r"', (?:properties|messageType|metadata)="),
+}
+_JAVA_ROLES = {"Ai": "assistant", "Assistant": "assistant", "User": "user", "System": "system"}
 # an event or a step of a workflow: nothing but the call of a class, whole or cut
 _CALL = re.compile(r"\s*\[?(?:\w+\.)*[A-Z]\w*\((?:\w+=|\)\s*$)")
 _CALL_ENDS = (")", ")]", "...", "…")
@@ -263,6 +276,7 @@ def is_repr(text: str) -> bool:
     head = text[:128]
     return (
         _OBJECT.match(head) is not None
+        or _JAVA.match(text[:512]) is not None
         or (_CALL.match(head) is not None and text.rstrip().endswith(_CALL_ENDS))
         or (head.lstrip().startswith("content=") and _BARE.match(text[:_MAX_REPR]) is not None)
     )
@@ -271,6 +285,9 @@ def is_repr(text: str) -> bool:
 def repr_role(text: str) -> str:
     """Return the role that a message's repr names, in lower case; "" if it names none."""
     head = text[:_MAX_REPR]
+    java = _JAVA.match(head)
+    if java is not None:
+        return _JAVA_ROLES.get(java["kind"], "tool")
     match = _ROLE.search(head)
     if match is not None:
         return next(group for group in match.groups() if group).lower()
@@ -281,6 +298,10 @@ def repr_role(text: str) -> str:
 def repr_text(text: str) -> str | None:
     """Return the text that a repr holds whole, None if it holds none."""
     head = text[:_MAX_REPR]
+    if _JAVA.match(head) is not None:
+        start = _JAVA_STARTS.search(head)
+        end = _JAVA_ENDS[start[0][-1]].search(head, start.end()) if start is not None else None
+        return scalar_text(head[start.end() : end.start()]) if start and end else None
     match = _BARE.match(head) or _RESULT.match(head)
     if match is None and (_OBJECT.match(head) is not None or not _CALL.match(head)):
         match = _TEXT.search(head)  # in an object of any other class it may be anything

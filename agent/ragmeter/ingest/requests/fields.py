@@ -330,7 +330,11 @@ class _RequestFields:
         for choice, guess in self._questions():
             if choice.text is not None:
                 node = choice.node
-                is_prompt = node is not None and (node.role is SpanRole.LLM or is_run(node))
+                is_prompt = node is not None and (
+                    node.role is SpanRole.LLM
+                    or is_run(node)
+                    or node.preview.convention == "vercel_ai"  # around a call, with its prompt
+                )
                 question = cut_prompt(choice.text, texts, is_prompt)
                 if (
                     question == choice.text

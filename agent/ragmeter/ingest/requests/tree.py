@@ -450,9 +450,9 @@ def is_run(node: SpanNode) -> bool:
 def _is_agent(node: SpanNode) -> bool:
     for key in key_list("span_kinds"):
         kind = node.span.attributes.get(key)
-        if isinstance(kind, str) and ("agent" in kind.lower() or kind == "invoke_workflow"):
+        if isinstance(kind, str) and ("agent" in kind.lower() or kind in key_set("run_kinds")):
             return True
-    return False
+    return node.span.name in key_set("run_names")
 
 
 def _question(node: SpanNode) -> str | None:
