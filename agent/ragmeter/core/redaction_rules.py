@@ -32,6 +32,7 @@ LONG = 4_000  # characters from which a search releases the GIL (which costs 4 u
 # Matches all that matters for unrolling: escapes and sets (skipped), groups and counted repeats.
 _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|([()])|\{(\d*),?(\d*)\}", re.DOTALL)
 
+_LONG_WORD = re.compile(r"[\w-]{20}", re.ASCII)
 _DEFANGED = re.compile(r"\[\.?\]|\(\.?\)|\{\.\}|[\[(]dot[\])]", re.IGNORECASE)
 
 # A date of day, month and year, or a list of years: no telephone number.
@@ -46,9 +47,13 @@ _MatchCheck = Callable[[str, int, int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class _BuiltinRule:
-    """A rule of `redaction_rules.yaml`: patterns with their hints, and what checks a match."""
+    """A rule of `redaction_rules.yaml`: patterns with their hints, and what checks a match.
+
+    `long` are those patterns that need a long word.
+    """
 
     patterns: Mapping[str, tuple[str, ...]]
+    long: frozenset[str] = frozenset()
     check: _MatchCheck | None = None
     back: int = 0
     guess: bool = False
@@ -118,7 +123,10 @@ class RedactionRule:
         rule = BUILTIN_RULES[name] if pattern is None else _BuiltinRule({pattern: ()})
         self.name = name
         self.replacement = f"[{name}]" if replacement is None else replacement
-        self._patterns = [(compile_pattern(text), hints) for text, hints in rule.patterns.items()]
+        self._patterns = [
+            (compile_pattern(text), hints, text in rule.long)
+            for text, hints in rule.patterns.items()
+        ]
         self._check = rule.check
         self._back = rule.back
         self.builtin = pattern is None
@@ -152,8 +160,11 @@ class RedactionRule:
 
     def _search_all(self, text: str, deadline: float) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        lower = text.lower() if any(hints for _, hints in self._patterns) else ""
-        for pattern, hints in self._patterns:
+        lower = text.lower() if any(hints for _, hints, _ in self._patterns) else ""
+        has_long = any(long for _, _, long in self._patterns) and _LONG_WORD.search(text) is not None
+        for pattern, hints, long in self._patterns:
+            if long and not has_long:
+                continue
             if not hints or any(hint in lower for hint in hints):
                 spans += self._search(pattern, text, deadline)
         if len(self._patterns) == 1 or len(spans) < 2:
@@ -305,6 +316,7 @@ _CHECKS: dict[str, _MatchCheck] = {
 BUILTIN_RULES = {
     name: _BuiltinRule(
         {one["pattern"]: tuple(one.get("hints", ())) for one in rule["patterns"]},
+        frozenset(one["pattern"] for one in rule["patterns"] if one.get("long")),
         _CHECKS.get(name),
         rule.get("back", 0),
         rule.get("guess", False),
