@@ -161,7 +161,9 @@ class RedactionRule:
     def _search_all(self, text: str, deadline: float) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
         lower = text.lower() if any(hints for _, hints, _ in self._patterns) else ""
-        has_long = any(long for _, _, long in self._patterns) and _LONG_WORD.search(text) is not None
+        has_long = (
+            any(long for _, _, long in self._patterns) and _LONG_WORD.search(text) is not None
+        )
         for pattern, hints, long in self._patterns:
             if long and not has_long:
                 continue
