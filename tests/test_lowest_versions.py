@@ -50,6 +50,7 @@ def run(*command: str | Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_lowest_declared_versions_do(tmp_path: Path) -> None:
     home = tmp_path / "lowest"

@@ -21,6 +21,7 @@ from tests.parts.drift.running import state_of
 from tests.traces import START, make_trace
 
 SCORER = Scorer()
+LONG = [pytest.mark.slow, pytest.mark.long]
 STEP = 60.0  # not 15, as usual: each step is taken, and gives the same in a gap of any size
 RULES = {
     "rules": [
@@ -116,7 +117,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
     return story(moved), notified, story(held), saved, sorted(one.counters.items())
 
 
-@pytest.mark.parametrize("gap", [100, 1_300, 4_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gap", [100, 1_300, 4_000, pytest.param(100_000, marks=LONG)])
 def test_a_gap_gives_what_every_step_gives(gap: float) -> None:
     blocks = [traffic(START, 3, 900, 1), traffic(START + 450 + gap, 3, 60, 2)]
     jumped, stepped = run(blocks, stepping=False), run(blocks, stepping=True)
@@ -149,7 +150,7 @@ def test_a_month_costs_as_many_evaluations_as_there_are_edges(
     assert calls <= 2  # nothing is left that could change
 
 
-@pytest.mark.parametrize("gap", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gap", [20_000, pytest.param(200_000, marks=LONG)])
 def test_a_restart_after_an_outage_continues_likewise(gap: float) -> None:
     blocks = [traffic(START, 3, 900, 1), traffic(START + gap, 3, 60, 2)]
     whole, first = aggregator(), aggregator()

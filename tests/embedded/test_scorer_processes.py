@@ -123,7 +123,7 @@ def state(folder: Path) -> dict[str, list[Any]]:
     return rows
 
 
-@pytest.mark.parametrize("builtin", [1.0, 0.3])
+@pytest.mark.parametrize("builtin", [0.3, pytest.param(1.0, marks=pytest.mark.long)])
 def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builtin: float
 ) -> None:

@@ -314,6 +314,7 @@ def test_a_state_that_is_lost_is_refused_and_counted_anew(place: Place) -> None:
             worker.kill()
 
 
+@pytest.mark.long
 def test_workers_outlive_an_outage_and_topics_grow_meanwhile(place: Place) -> None:
     """The brokers are away for longer than a worker may stand still: nobody ends."""
     topics = place.settings.kafka.topics

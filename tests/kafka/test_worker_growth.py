@@ -113,6 +113,7 @@ def test_the_topic_of_the_traces_grows_under_load(place: Place) -> None:
         assert [worker.stop() for worker in pair] == [0, 0]
 
 
+@pytest.mark.long
 def test_the_topic_of_the_scores_grows_as_documented(place: Place) -> None:
     """Traces come all the while; what was counted before is counted again from their topic."""
     old = [place.worker(name) for name in "ab"]

@@ -46,6 +46,7 @@ def catches_sigterm(worker: Worker) -> bool:
     return bool(int(caught, 16) >> signal.SIGTERM - 1 & 1)
 
 
+@pytest.mark.long
 def test_sigterm_ends_a_worker_well_at_any_moment_of_its_start(place: Place) -> None:
     """While it imports, connects, joins and loads, and when it is just ready."""
     worker = place.worker(program=("-c", "from ragmeter.cli import start; start()"))

@@ -91,5 +91,5 @@ def test_a_slow_judge_lowers_the_probability_and_not_the_freshness() -> None:
 
 
 def test_a_judge_that_hangs_does_not_overflow_the_queue() -> None:
-    run = freshness(4, lambda _: math.inf, 50.0, 10, bound=100)
+    run = freshness(4, lambda _: math.inf, 5.0, 10, bound=100)
     assert run.longest_queue <= 100

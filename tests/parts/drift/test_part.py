@@ -164,7 +164,7 @@ def test_a_tenant_whose_requests_all_fail_pages_though_there_are_only_three() ->
     assert told[-1].severity == "critical"
 
 
-@pytest.mark.parametrize("hours", [10, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hours", [10, pytest.param(30, marks=[pytest.mark.slow, *long])])
 @pytest.mark.parametrize(("share", "retries"), [(0.01, 0), (0.03, 2)])
 def test_a_constant_rate_of_errors_pages_nobody(share: float, retries: int, hours: int) -> None:
     told = play(hours, 6, lambda hour: ("errors", share), retries=retries)
