@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
+import yaml
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.kernel import find_quantities
 from ragmeter.metrics.notation import adopt_notation
@@ -587,6 +589,9 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
     ),
 ]
 
+FACTS = yaml.safe_load((Path(__file__).parents[1] / "data/notation_facts.yaml").read_text("utf-8"))
+FORMS += [tuple(fact.values()) for fact in FACTS]
+
 
 @pytest.mark.parametrize(("passage", "answer", "same", "wrong"), FORMS)
 def test_notations_of_other_languages_and_styles(
@@ -651,3 +656,23 @@ def test_the_worst_sentence_is_shown_as_it_was_written() -> None:
     assert score.detail is not None
     written = "It is in force since 3 May 2024 in all wards."
     assert score.detail["worst_sentence"]["text"] == written
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        (r"$1{,}540$", "1,540"),
+        (r"\(1{,}540\)", "1,540"),
+        (r"5\%", "5%"),
+        (r"$12.5\%$", "12.5%"),
+        (r"3 \times 4\,\text{km}", "3 × 4 km"),
+        (r"180^\circ C and 90^{\circ}C", "180° C and 90°C"),
+        (r"\frac{2}{3}", "2/3"),
+        ("about ⅔ or ²⁄₃", "about 2/3 or 2/3"),
+        ("2 ½ or 1½", "2.5 or 1.5"),
+        ("$5-$10 and $1,540", "$5-$10 and $1,540"),
+        (r"\cite{a} \[1\] {,}", r"\cite{a} \[1\] {,}"),
+    ],
+)
+def test_formulas_and_fractions_are_plain(written: str, plain: str) -> None:
+    assert plain_text(written).text == plain

@@ -38,8 +38,11 @@ _ASCII = bytes(range(128))
 _MAX_SIGNS = 20_000  # that are remembered
 # Alphabets, punctuation and kana, of which no plain character joins with the one before it.
 _NEVER_JOINED = (*range(0x80, 0x900), *range(0x2000, 0x2070), *range(0x3000, 0x3100))
+_LATEX_SIGNS = dict(zip(",;:%$&#_", "   %$&#_", strict=True))
+_LATEX_SIGNS |= {"!": "", "(": "", ")": "", "times": "×", "cdot": "·", "circ": "°"}
+_THIRDS = {"⅓": "1/3", "⅔": "2/3"}
 _VULGAR = {"½": ".5", "¼": ".25", "¾": ".75", "⅓": ".33", "⅔": ".67", "⅛": ".125"}
-_MIXED = re.compile(r"(\d?)\s?([½¼¾⅓⅔⅛])")
+_MIXED = re.compile(r"(?:(\d)\s?)?([½¼¾⅓⅔⅛])")
 
 
 @dataclass(slots=True)
@@ -134,12 +137,16 @@ def plain_text(text: str, *, record: bool = False) -> PlainText:
             if old.startswith("&amp;") and old != "&amp;":  # escaped twice
                 new = html.unescape(new)
             new = new if new.isascii() else _fold(new)
+        elif (read := _read_latex(old)) is not None:
+            new = read
         elif old[0] == "\\" and old.isascii():
             new = old if lined else _unescape(old)
         elif old[0] == "T" and old.isascii() and len(old) > 2:
             new = _time(old, behind_date=start > 0 and text[start - 1].isdecimal())
         elif old[0] in _HYPHENS and old[-1] in "\n \t" and "\n" in old:
             new = ""
+        elif old[0] == " " and old[1] in _VULGAR and text[start - 1 : start].isdecimal():
+            new = _VULGAR[old[1]] + _fold(old[2:])  # "2 ½"
         else:
             new = _fold(_raise(text, start, end))
         if new != old:
@@ -185,9 +192,29 @@ def _raise(text: str, start: int, end: int) -> str:
     return _NOTE.sub(" ", head + old)[len(head) :]
 
 
+def _read_latex(written: str) -> str | None:
+    r"""Return the text of what LaTeX writes within numbers and units, None for anything else."""
+    if not written.isascii() or written[0] not in "${^\\":
+        return None
+    if written[0] == "$":
+        return written[1:-1].replace("{,}", ",").replace("\\%", "%")
+    if written[0] == "{":
+        return ","
+    if written[0] == "^":
+        return "°"
+    if written[-1] == "}":
+        return "/".join(re.findall(r"\{([^{}]*)\}", written))
+    return _LATEX_SIGNS.get(written[1:])
+
+
+def _write_fraction(match: re.Match[str]) -> str:
+    whole, sign = match[1], match[2]
+    return _THIRDS[sign] if not whole and sign in _THIRDS else (whole or "0") + _VULGAR[sign]
+
+
 def _fold(text: str) -> str:
-    text = _MIXED.sub(lambda match: (match[1] or "0") + _VULGAR[match[2]], text)
-    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    text = _MIXED.sub(_write_fraction, text)
+    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).replace("\u2044", "/")
     if _has_foreign_digits(text):
         text = "".join([str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text])
     return text

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
 
 #include "english.hpp"
 #include "measures.hpp"
@@ -37,7 +41,8 @@ namespace ragmeter {
     "(?:us\\$|a\\$|c\\$|ca\\$|au\\$|hk\\$|nt\\$|s\\$|nz\\$|r\\$|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok" \
     "|dkk|pln|brl|mxn|sgd|hkd|nzd|zar|rs\\.?|[$€£¥₹₩₽₺₫₱₪฿])"
 #define CURRENCY_NAME \
-    "(?:de |di )?(?:us[ -])?(?:dollars?|dólares|euros?|pounds?(?: sterling)?|yen|rupees?|francs?|yuan" \
+    "(?:de |di )?(?:(?:us|swiss|swedish|norwegian|danish|indian|canadian|australian)[ -])?(?:dollars?|dólares|euros?" \
+    "|pounds?(?: sterling)?|yen|rupees?|francs?|yuan|kron(?:a|or|er|e)|z[lł]ot(?:ys?|ych)|pesos?|roubles?|rubles?" \
     "|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok|dkk|pln|brl|mxn|sgd|hkd|nzd|zar)\\b" \
     "|[$€£¥₹₩₽₺₫₱₪฿]|" WIDE_CURRENCY
 #define PERCENT "%|percent(?:age[ -]points?)?\\b|per cent\\b|pct\\b|pc\\b|pp\\b|basis points?\\b|bps?\\b"
@@ -61,6 +66,15 @@ namespace ragmeter {
 #define WIDE_HOUR "(?:\\d{1,2}|[一二两兩三四五六七八九十]{1,2})"
 #define WIDE_MINUTE "(?:\\d{1,2}|[零〇一二三四五六七八九十]{1,3})"
 #define HOUR "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+#define PART_OF_DAY "in the (?:morning|afternoon|evening)|at night"
+// A share of which both numbers are small, and a part of one unit.
+#define SMALL "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\\d{1,3}"
+#define FRACTION \
+    "1/(?:[2-68]|10)|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10" \
+    "|(?:one|two|three|four|five|six|seven|nine|\\d)[ -](?:third|quarter|fifth|sixth|eighth|tenth)s?(?![\\w-]| part)" \
+    "|an? (?:third|quarter|fifth|sixth|eighth|tenth)(?= of (?!an? ))|half(?= of (?!an? ))" \
+    "|(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their) )(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" MEASURE ")" \
+    "|(?:one|two|three|four|[1-4]) in (?:every )?(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" MEASURE ")"
 #define DIGIT_WORD "zero|one|two|three|four|five|six|seven|eight|nine"
 #define NUMBER_WORDS \
     "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
@@ -78,27 +92,32 @@ const char QUANTITY[] =
     "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= of ))[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
     "(?:,?[ -](?P<dy>" ANY_YEAR ")\\b)?)"
     "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" YEAR ")\\b)"
+    "|(?P<lasting>(?P<lh>\\d{1,3}) ?h(?:rs?|ours?)? ?(?P<lm>[0-5]?\\d) ?m(?:in(?:ute)?s?)?\\b)"
     "|(?:(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
     "|(?P<clock>(?P<ch>[01]?\\d"
-    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?))" ZONE
+    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?(?: (?P<cp>" PART_OF_DAY ")\\b)?))" ZONE
     "|(?P<wide>(?P<wa>" WIDE_HALF ") ?(?P<wh>" WIDE_HOUR ")(?::(?P<wm>[0-5]\\d)(?!\\d)| ?[点點时時시](?![間间간])"
     "(?: ?(?P<wn>" WIDE_MINUTE ") ?[分분]|(?P<wd>[0-5]\\d)(?!\\d)| ?(?P<wk>[半반]))?))"
     "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
     "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b)"
     "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
-    "|(?P<half>half past (?P<hp>\\d{1,2}|" HOUR ")\\b)"
+    "|(?P<half>(?:(?P<hx>half past|half-past|(?:a )?quarter (?:past|to)) (?P<hp>\\d{1,2}|" HOUR ")(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
+    "|(?P<hq>[1-9]|1[0-2]|" HOUR ")(?: o['’]clock)? (?P<he>" PART_OF_DAY ")\\b))"
+    "|(?P<partial>(?P<pf>half|(?:a |one )?quarter of|three[ -]quarters of|1/2|1/4|3/4)[ -](?:of )?(?:an? )?(?P<pm>" MEASURE ")"
+    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! " UNIT ")\\b)"
+    "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
     "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0)['’]?s\\b)"
     "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
     "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
-    "|3rd|4th)[ -]quarter)"
+    "|3rd|4th)[ -]quarter|h(?P<q4>[12])(?!\\w)|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
-    "|(?P<amount>(?!40[13] ?\\(?[kb])(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
+    "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp)\\b)|(?![\\w]|[.,]\\d))"
-    "(?:" GAP "(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")))?)"
+    "(?:" GAP "(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")(?P<below> below zero\\b)?))?)"
     "|(?P<spelt>(?P<words>" NUMBER_WORDS ")"
     "(?:(?P<wpart> and an? (?:half|quarter)| and three[ -]quarters| point(?: (?:" DIGIT_WORD ")\\b){1,4})"
     "(?: (?P<wscale>hundred|thousand|million|billion|trillion)\\b)?)?(?:[ -](?:(?P<wpercent>" PERCENT
@@ -107,17 +126,20 @@ const char QUANTITY[] =
 
 // The groups of `QUANTITY`; those of its kinds come first.
 enum Group {
-    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
+    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
+    G_FRACTION, G_PARTIAL,
     G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
-    G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_COUNT
+    G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN,
+    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_COUNT
 };
 const char* const GROUPS[] = {
-    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "time", "clock", "wide", "digital", "uhr", "noon", "half",
+    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
+    "fraction", "partial",
     "century", "decade", "fiscal", "quarter", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
@@ -125,6 +147,7 @@ const char* const GROUPS[] = {
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
     "cents", "measure", "wmeasure", "hn", "hw", "ten",
+    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "pn", "pu", "pg", "q4", "q5", "minus", "below",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -135,22 +158,26 @@ const char* const SPELT[] = {
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
     "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
-    "half past", "financial", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
+    "half", "financial", "hird", "ifth", "ixth", "ighth", "tenth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
+    "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 const char* const WORDY[] = {
     "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
     "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
+    "half", "hird", "ifth", "ixth", "ighth", "tenth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "he morning", "evening", "at night",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
 const char* const BEGINNINGS[] = {
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "one",
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
-    "billion", "trillion", "dozen", "half a", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
+    "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
     "q4", "first", "second", "third", "fourth", "fif", "sixth", "seventh", "eigh", "nin", "tenth", "eleventh", "twel",
     "twentieth", "thirtieth", "mon", "tue", "wed", "thu", "fri",
-    "sat", "sun", "half past", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
+    "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
     "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
@@ -180,7 +207,10 @@ struct Quantity {
     std::vector<Key> keys;  // its values from the most to the least exact
     Py_ssize_t figure = -1, figure_end = -1;  // of its number without unit
     bool measured = false;  // whether it has a unit of measure
+    double base = 0, unit = 0;  // of a number with a unit: how much in its base unit, and one of its unit
+    std::vector<std::pair<Key, Letters>> parts;  // of "4 hours 10 minutes": the value of each, as written
     bool few = false;  // whether it is a word from one to ten
+    bool cents = false;
     bool attached = false;  // whether a unit follows it without a blank: "5kg"
     Letters single;  // how it is written as one word
     bool zoned = false;  // of a time whose zone is known: its minutes from UTC, and the time there
@@ -190,7 +220,9 @@ struct Quantity {
     const Letters& kind() const {
         const Key& first = keys[0];
         static const Letters time = U"time";
+        static const Letters share = U"%";
         if (is_time()) return time;  // whether its half of the day is known or not
+        if (first.is("fraction")) return share;
         return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
     }
     bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
@@ -391,7 +423,7 @@ class Notation {
         Match match;
         Py_ssize_t end = 0;
         for (Py_ssize_t at = 0; at < text.size; at++)
-            if ((is_figure(text.at(at)) && !joins_before(text, at)) || begins_wide_half(text.at(at)))
+            if ((is_figure(text.at(at)) && !joins_before(text, at)) || begins_wide_half(text.at(at)) || is_minus(text, at))
                 starts.push_back(at);
         Letters wide;
         std::string narrow;
@@ -431,7 +463,7 @@ class Notation {
             item.end = match.end();
             if (read(text, match, item)) {
                 if (!out.empty()) read_day_in_utc(out.back(), item);
-                out.push_back(std::move(item));
+                if (out.empty() || !add_smaller(text, item, out.back())) out.push_back(std::move(item));
             }
             if (++count >= MOST) return;
         }
@@ -469,7 +501,8 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             bool stands = stands_in(raw, query);
             for (const Text& passage : passages) stands = stands || stands_in(raw, passage);
-            if (stands && !item.zoned) continue;  // "10:00 UTC" stands in "10:00 UTC+2"
+            // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
+            if (stands && !item.zoned && item.kind() != U"temperature") continue;
             if (known.empty()) {
                 for (const Text& passage : passages) known.push_back(read_all(passage));
                 known.push_back(read_all(query));
@@ -495,10 +528,13 @@ class Notation {
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"min"});
             else if (item.keys[0].is("century"))
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"century"});
+            else if (item.figure < 0 && item.single.empty())
+                changes.push_back({item.start, item.end, U"no" + item.keys.back().parts[1] + OTHER});
             else if (item.few && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
-            else if (item.keys[0].is("d") || item.single.find(U'.') != Letters::npos) {
-                // the parts of "5.2" stand in "2.5", and those of "3 May" in "3 March"
+            else if (item.keys[0].is("d") || item.kind() == U"temperature" || item.single.find(U'.') != Letters::npos ||
+                     is_part(item, text, passages)) {
+                // the parts of "5.2" stand in "2.5", "5" in "0.5", "20" in "-20", and those of "3 May" in "3 March"
                 bool has_figure = item.figure >= 0;
                 Py_ssize_t start = has_figure ? item.figure : item.start, end = has_figure ? item.figure_end : item.end;
                 if (count == changes.size()) changes.push_back({start, end, text.part(start, end)});
@@ -528,20 +564,63 @@ class Notation {
 
     static constexpr size_t MOST_JOINED = 100;  // of a text
 
-    // The sign that joins two numbers at a place: '-' for a result or range, 'x' for measures, '.';
-    // 0 for any other. `next` becomes the place of the number behind it.
+    // The sign that joins two numbers at a place: '-' for a result or range, '&' for "and", 'x' for
+    // measures, '.' and '/'; 0 for any other. `next` becomes the place of the number behind it.
     static Py_UCS4 joining(const Text& text, Py_ssize_t at, Py_ssize_t& next) {
         auto digit = [&](Py_ssize_t place) { return place < text.size && Py_UNICODE_ISDECIMAL(text.at(place)); };
         static const Letters dashes = U"-:\u2010\u2011\u2012\u2013\u2014\u2212";
+        static const Letters words[] = {U" to ", U" : ", U" and "};
         if (at >= text.size) return 0;
         Py_UCS4 sign = text.at(at);
         next = at + 1;
         if (dashes.find(sign) != Letters::npos && digit(next)) return '-';
-        if (sign == '.' && digit(next)) return '.';
+        if ((sign == '.' || sign == '/') && digit(next)) return sign;
+        for (const Letters& word : words) {
+            next = at + (Py_ssize_t)word.size();
+            if (digit(next) && text.stands(word, at)) return word[1] == 'a' ? '&' : '-';
+        }
+        next = at + 1;
         if (sign == ' ' && next < text.size) sign = text.at(next++);
         if (sign != 'x' && sign != 0xD7) return 0;
         if (next < text.size && text.at(next) == ' ') next++;
         return digit(next) ? 'x' : 0;
+    }
+
+    // Add the number at a place, which becomes the one behind it: "5,400", "2.5", but of "3.11.4" each.
+    static void read_number(const Text& text, Py_ssize_t& at, Joined& one) {
+        auto digits = [&](Py_ssize_t place) {
+            Py_ssize_t count = 0;
+            while (place + count < text.size && Py_UNICODE_ISDECIMAL(text.at(place + count))) count++;
+            return count;
+        };
+        bool first = one.numbers == 0 || one.key[0] != '.';
+        Py_ssize_t size = digits(at);
+        one.key += text.part(at, at + size);
+        at += size;
+        while (first && size < 4 && at < text.size && text.at(at) == ',' && digits(at + 1) == 3) {
+            one.key += text.part(at + 1, at + 4);
+            at += 4;
+        }
+        size = first && at < text.size && text.at(at) == '.' ? digits(at + 1) : 0;
+        Py_ssize_t end = at + 1 + size;
+        if (size && !(end < text.size && text.at(end) == '.' && digits(end + 1))) {
+            one.key += text.part(at, end);
+            at = end;
+        }
+        one.key.push_back(0x1F);
+        one.numbers++;
+        one.end = at;
+    }
+
+    static bool is_behind(const Text& text, const Letters& word, Py_ssize_t at) {
+        Py_ssize_t start = at - (Py_ssize_t)word.size();
+        return start >= 0 && text.stands(word, start);
+    }
+
+    // Whether joined numbers may be a time: "1:15".
+    static bool is_clock(const Letters& written) {
+        size_t colon = written.find(U':');
+        return colon != Letters::npos && colon < 3 && written.size() == colon + 3 && written[colon + 1] < '6';
     }
 
     static std::vector<Joined> find_joined(const Text& text) {
@@ -559,14 +638,10 @@ class Notation {
                     at++;
                     continue;
                 }
-                Py_ssize_t start = at;
-                while (at < text.size && Py_UNICODE_ISDECIMAL(text.at(at))) at++;
-                one.key += text.part(start, at);
-                one.key.push_back(0x1F);
-                one.numbers++;
-                one.end = at;
+                read_number(text, at, one);
                 Py_ssize_t next = at;
                 Py_UCS4 by = joining(text, at, next);
+                if (by == '&') by = one.numbers == 1 && is_behind(text, U"between ", one.start) ? '-' : 0;
                 if (!by) continue;
                 mixed = mixed || (one.numbers > 1 && by != one.key[0]);
                 if (one.numbers == 1) one.key.insert(one.key.begin(), (char32_t)by);
@@ -640,8 +715,15 @@ class Notation {
         std::vector<std::vector<Joined>> known;
         for (const Joined& one : mine) {
             bool other = false;  // a date, a time or a number with decimals
-            for (const Quantity& item : items) other = other || (item.start <= one.start && item.end >= one.end);
             Letters raw = text.part(one.start, one.end);
+            bool clock = is_clock(raw);
+            for (const Quantity& item : items) {
+                bool exact = item.start == one.start && item.end == one.end;
+                bool covers = item.start <= one.start && item.end >= one.end && !(exact && clock && !item.zoned);
+                bool cuts = (item.start < one.start && item.end > one.start) || (item.start < one.end && item.end > one.end);
+                bool times = item.is_time() && item.start >= one.start && item.end <= one.end && raw.find(U' ') != Letters::npos;
+                other = other || covers || (cuts && item.keys[0].is("n") && item.figure < one.start) || times;
+            }
             for (const Text* there : texts) other = other || stands_in(raw, *there);
             if (other) continue;
             if (known.empty())
@@ -651,6 +733,7 @@ class Notation {
             std::vector<Letters> beside = words_beside(text, one.start, one.end);
             for (size_t at = 0; at < texts.size() && written.empty(); at++)
                 for (Joined& their : known[at]) {
+                    if (clock && is_clock(texts[at]->part(their.start, their.end))) continue;  // times
                     if (their.key == one.key) {
                         written = texts[at]->part(their.start, their.end);
                         break;
@@ -725,6 +808,14 @@ class Notation {
         return sign > 0x3000 && signs.find(sign) != Letters::npos;
     }
 
+    // Whether a sign before a number stands there that is no hyphen.
+    static bool is_minus(const Text& text, Py_ssize_t at) {
+        Py_UCS4 sign = text.at(at);
+        if (sign != '-' && sign != 0x2212 && sign != 0x2013) return false;
+        if (at + 1 >= text.size || !Py_UNICODE_ISDECIMAL(text.at(at + 1))) return false;
+        return at == 0 || Py_UNICODE_ISSPACE(text.at(at - 1)) || text.at(at - 1) == '(';
+    }
+
     // Whether what stands at a place goes on with a word or a number.
     static bool joins_before(const Text& text, Py_ssize_t at) {
         return at > 0 && (text.at(at - 1) == '.' || is_word(text.at(at - 1)));
@@ -766,6 +857,7 @@ class Notation {
             if (record && item.is_time()) continue;  // opening hours, which are compared as such
             Letters raw = text.part(item.start, item.end);
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
+            for (const auto& part : item.parts) out.whole.emplace(part.first.whole(), part.second);
             Letters last = item.keys.back().whole();
             out.places.push_back({item.kind(), last, item.keys[0].whole(), item.clock(), item.start, item.end,
                                   item.is_money(), item.zoned, item.utc});
@@ -860,6 +952,22 @@ class Notation {
                 if (share_words(beside, there)) return true;
             }
         return false;
+    }
+
+    // Whether a number stands in passages as a part of others alone.
+    static bool is_part(const Quantity& item, const Text& text, const std::vector<Text>& passages) {
+        if (item.figure < 0 || !(item.measured || item.is_money())) return false;
+        Letters figure = text.part(item.figure, item.figure_end);
+        bool found = false;
+        for (const Text& passage : passages) {
+            if (stands_in(figure, passage)) return false;
+            for (Py_ssize_t at = passage.find(figure); at >= 0 && !found; at = passage.find(figure, at + 1)) {
+                Py_ssize_t end = at + (Py_ssize_t)figure.size();
+                found = (at == 0 || !Py_UNICODE_ISALNUM(passage.at(at - 1))) &&
+                    (end == passage.size || !Py_UNICODE_ISALNUM(passage.at(end)));
+            }
+        }
+        return found;
     }
 
     // Whether a text has a quantity as it is written.
@@ -1028,7 +1136,9 @@ class Notation {
             {U"₩", {U"₩", U"krw", U"원"}},
             {U"$", {U"$", U"usd", U"dollar", U"dólar", U"美元", U"美金", U"ドル", U"달러"}},
             {U"¥", {U"¥", U"jpy", U"yen", U"cny", U"rmb", U"yuan", U"元", U"円", U"圓", U"人民币", U"人民幣", U"엔", U"块"}},
-            {U"₹", {U"₹", U"inr", U"rs", U"rupee"}}};
+            {U"₹", {U"₹", U"inr", U"rs", U"rupee"}}, {U"chf", {U"chf", U"franc"}}, {U"₽", {U"₽", U"rouble", U"ruble"}},
+            {U"pln", {U"pln", U"zlot", U"złot"}}, {U"mxn", {U"mxn", U"peso"}}, {U"sek", {U"sek", U"swedish"}},
+            {U"nok", {U"nok", U"norwegian"}}, {U"dkk", {U"dkk", U"danish"}}};
         if (!percent.empty()) return U"%";
         for (const Letters* one : {&sign, &name}) {
             if (one->empty()) continue;
@@ -1061,14 +1171,94 @@ class Notation {
         Letters most = base.shown();
         if (!unit.based) most += U" " + unit.name;
         item.measured = true;
+        item.unit = unit.based ? (double)unit.times * std::pow(10.0, (double)unit.power) : 0;
+        item.base = number_in(value.shown()) * item.unit;
         item.keys.push_back(Key{U"n", most, unit.kind});
         return amount(match, value.shown(), Letters(), figure, item);
+    }
+
+    static double number_in(const Letters& shown) {
+        std::string text(shown.begin(), shown.end());
+        return std::strtod(text.c_str(), nullptr);
+    }
+
+    static Letters written(double value) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.12g", value);
+        return letters(text);
+    }
+
+    // So much of a kind, in its base unit, that is not written as one number and one unit.
+    static bool lasting(Quantity& item, const Letters& kind, double value) {
+        item.keys = {Key{U"n", written(value), kind}, Key{U"n", written(value) + kind}};
+        item.measured = true;
+        item.figure = item.figure_end = -1;
+        item.single.clear();
+        item.base = value;
+        return true;
+    }
+
+    // Add a value to the one right before it that has a greater unit: "4 hours and 10 minutes".
+    static bool add_smaller(const Text& text, const Quantity& item, Quantity& before) {
+        static const Letters between[] = {U" ", U" and ", U", ", U", and "};
+        Letters gap = item.start - before.end < 7 ? text.part(before.end, item.start) : Letters();
+        if (std::find(std::begin(between), std::end(between), gap) == std::end(between)) return false;
+        for (const Key& key : item.keys)
+            if (item.cents && before.is_money() && key.parts.size() > 2 && key.parts[2] == before.kind()) {
+                for (const Quantity* one : {(const Quantity*)&before, &item})
+                    before.parts.emplace_back(one->keys[0], text.part(one->start, one->end));
+                lasting(before, before.kind(), number_in(before.keys.back().parts[1]) + item.base);
+                before.measured = false;
+                before.end = item.end;
+                return true;
+            }
+        if (before.base <= 0 || item.base <= 0 || item.unit <= 0 || item.base >= before.unit || item.kind() != before.kind())
+            return false;
+        for (const Quantity* one : {(const Quantity*)&before, &item})
+            if (one->parts.empty()) before.parts.emplace_back(one->keys[0], text.part(one->start, one->end));
+        Letters kind = item.kind();
+        lasting(before, kind, before.base + item.base);
+        before.unit = item.unit;
+        before.end = item.end;
+        before.few = before.attached = false;
+        return true;
+    }
+
+    // Of a number in digits or words, 0 if it is none.
+    static long small_number(const Letters& text) {
+        unsigned __int128 value = 0;
+        if (Py_UNICODE_ISDECIMAL(text[0])) return number_of(text);
+        Letters low = lower(text);
+        return low == U"a" || low == U"an" ? 1 : parse_words(low, value) ? (long)value : 0;
+    }
+
+    // "2/3", "two thirds", "2 out of 3", "half".
+    static bool parse_fraction(const Letters& text, long& above, long& below) {
+        static const std::pair<const char32_t*, long> parts[] = {
+            {U"half", 2}, {U"third", 3}, {U"quarter", 4}, {U"fifth", 5}, {U"sixth", 6}, {U"eighth", 8}, {U"tenth", 10}};
+        size_t first = text.find_first_of(U"/ -"), last = text.find_last_of(U"/ ");
+        above = first == Letters::npos ? 1 : small_number(text.substr(0, first));
+        for (const auto& part : parts)
+            if (text.find(part.first) != Letters::npos) below = part.second;
+        if (!below && last != Letters::npos) below = small_number(text.substr(last + 1));
+        return above > 0 && below > 0;
+    }
+
+    // Of a time on a clock of twelve hours, in a part of the day or at any.
+    static bool spoken_time(Quantity& item, long minutes, const Letters& part) {
+        Letters low = lower(part);
+        bool night = low.find(U"night") != Letters::npos, morning = low.find(U"morning") != Letters::npos;
+        if (low.empty() || minutes >= 780) return time(item, minutes, minutes >= 780);
+        minutes %= 720;
+        return time(item, morning || (night && minutes < 360) ? minutes : minutes + 720, true);
     }
 
     // "85 cents" are 0.85 of a dollar or euro.
     bool cents(const Match& match, const Decimal& value, const Letters& name, Quantity& item) const {
         Decimal whole = value;
         whole.exponent -= 2;
+        item.cents = true;
+        item.base = number_in(whole.shown());
         if (name == U"pence") {
             item.keys.push_back(Key{U"n", whole.shown(), U"£"});
         } else {
@@ -1236,6 +1426,7 @@ class Notation {
                 Letters hour = of(G_CH);
                 bool known = number_of(hour) > 12 || hour[0] == '0';
                 known |= match.has(groups_[G_ZONE]) || match.has(groups_[G_SHIFT]);
+                if (match.has(groups_[G_CP])) return spoken_time(item, number_of(hour) * 60 + number(G_CI), of(G_CP));
                 return time(item, number_of(hour) * 60 + number(G_CI), known);
             }
             case G_WIDE: {
@@ -1255,10 +1446,35 @@ class Notation {
                 return time(item, noon ? 720 : 0, true);
             }
             case G_HALF: {
-                Letters hour = of(G_HP);
-                unsigned __int128 value = number_of(hour);
-                if (!value && !parse_words(hour, value)) return false;
-                return value <= 12 && time(item, (long)value * 60 + 30, false);
+                bool whole = match.has(groups_[G_HQ]);
+                Letters part = lower(of(G_HX));
+                long hour = small_number(of(whole ? G_HQ : G_HP));
+                if (hour < 1 || hour > 12) return false;
+                long minutes = whole ? 0 : part.find(U"half") != Letters::npos ? 30 : part.back() == 'o' ? -15 : 15;
+                return spoken_time(item, (hour * 60 + minutes + 720) % 720, of(whole ? G_HE : G_HD));
+            }
+            case G_LASTING: return lasting(item, U"duration", number(G_LH) * 3600 + number(G_LM) * 60);
+            case G_FRACTION: {
+                Letters written = lower(of(G_FRACTION));
+                long above = 0, below = 0;
+                if (!parse_fraction(written, above, below)) return false;
+                long by = std::gcd(above, below);
+                above /= by, below /= by;
+                if (above * 100 % below == 0) item.keys.push_back(Key{U"n", digits(above * 100 / below), U"%"});
+                item.keys.push_back(Key{U"fraction", digits(above) + U"of" + digits(below)});
+                return true;
+            }
+            case G_PARTIAL: {
+                Measure unit;
+                Letters part = lower(of(match.has(groups_[G_PF]) ? G_PF : G_PG));
+                bool three = part[0] == 't' || part[0] == '3', half = part.find(U"half") != Letters::npos || part == U"1/2";
+                double amount = three ? .75 : half ? .5 : .25;
+                if (!match.has(groups_[G_PF])) amount += small_number(of(G_PN));
+                Letters written = of(match.has(groups_[G_PF]) ? G_PM : G_PU);
+                if (!measures_.find(written, unit)) return false;
+                lasting(item, unit.kind, amount * (double)unit.times * std::pow(10.0, (double)unit.power));
+                if (!unit.based) item.keys[0].parts[1] += U" " + unit.name;
+                return true;
             }
             case G_CENTURY: {
                 long century = day_number(match.has(groups_[G_HN]) ? of(G_HN) : of(G_HW));
@@ -1280,13 +1496,17 @@ class Notation {
             case G_QUARTER: {
                 Letters quarter = of(G_Q1);
                 if (quarter.empty()) quarter = of(G_Q2);
-                if (quarter.empty()) {
+                Letters half = of(G_Q4);
+                if (half.empty() && match.has(groups_[G_Q5]))
+                    half = day_number(of(G_Q5)) == 1 ? U"1" : U"2";
+                if (quarter.empty() && half.empty()) {
                     Letters named = of(G_Q3), low = lower(named);
                     quarter = low == U"first" ? U"1" : low == U"second" ? U"2" : low == U"third" ? U"3" :
                         low == U"fourth" ? U"4" : named.substr(0, 1);
                 }
                 Letters year = of(G_QY);
-                item.single = U"Q" + quarter;
+                item.single = half.empty() ? U"Q" + quarter : U"H" + half;
+                if (!half.empty()) quarter = U"half " + half;
                 if (year.empty()) {
                     item.keys.push_back(Key{U"q", quarter});
                     return true;
@@ -1313,6 +1533,12 @@ class Notation {
                 }
                 Decimal value;
                 Letters percent = of(G_PERCENT);
+                bool minus = match.has(groups_[G_MINUS]);
+                if (minus || match.has(groups_[G_BELOW])) {  // of temperatures
+                    Measure unit;
+                    minus = measures_.find(measure, unit) && unit.kind == U"temperature";
+                    if (!minus) item.start = match.start(groups_[match.has(groups_[G_SIGN]) ? G_SIGN : G_FIGURE]);
+                }
                 if (!parse_figure(of(G_VALUE), !scale.empty() || !percent.empty(), value)) return false;
                 Letters part = lower(of(G_PART));
                 if (!part.empty() && !add_part(value, part)) return false;
@@ -1328,7 +1554,12 @@ class Notation {
                     item.measured = true;
                 }
                 if (match.has(groups_[G_CENTS])) return cents(match, value, lower(of(G_CENTS)), item);
-                if (!measure.empty() && measured(match, value, measure, figure, item)) return true;
+                if (!measure.empty() && measured(match, value, measure, figure, item)) {
+                    if (minus && match.has(groups_[G_MINUS])) item.figure = item.start;
+                    if (minus)
+                        for (Key& key : item.keys) key.parts[1].insert(0, U"-");
+                    return true;
+                }
                 if (!measure.empty()) {
                     item.end = match.end(groups_[figure]);
                     if (item.end < text.size && is_word(text.at(item.end))) return false;

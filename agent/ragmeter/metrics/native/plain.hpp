@@ -1,6 +1,8 @@
 // What of a text may be written in other characters than plain ones; see `plain_text`.
 #pragma once
 
+#include <cstring>
+
 #include "pattern.hpp"
 
 namespace ragmeter {
@@ -10,6 +12,9 @@ class PlainSigns {
     PlainSigns()
         : odd_("&(?:amp;)?(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
                "|(?<=[^\\W\\d_])[-\u00ad\u2010\u2011][ \\t]{0,3}\\r?\\n[ \\t]{0,20}(?=[a-z])"
+               "|\\$\\d[\\d.,]{0,15}(?:\\{,\\}\\d{3}){0,4}(?:\\\\?%)?\\$(?!\\d)|\\{,\\}(?=\\d)|\\^\\{?\\\\circ\\b\\}?"
+               "|(?<![A-Za-z]:)(?<!\\\\)\\\\(?:[,;:!%$&#_()]|(?:times|cdot|circ)(?![a-z])"
+               "|(?:text|mathrm|mathbf|textbf|mbox)\\{[^{}\\n]{0,60}\\}|[dt]?frac\\{\\d{1,4}\\}\\{\\d{1,4}\\})"
                "|(?<![A-Za-z]:)(?<!\\\\)\\\\(?:r\\\\n|[nrt](?![a-z]{1,20}[\\\\/.])|u[0-9a-fA-F]{4})"
                "|(?<![A-Za-z_])T(?!00:?00(?::?00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))(?:[01]\\d|2[0-4])"
                "(?::[0-5]\\d(?::[0-5]\\d(?:\\.\\d{1,9})?)?|(?<=\\d{8}T\\d\\d)[0-5]\\d(?:[0-5]\\d)?)"
@@ -25,7 +30,7 @@ class PlainSigns {
         bool unknown = false;
         for (Py_ssize_t at = 0; at < text.size; at++) {
             Py_UCS4 sign = text.at(at);
-            if (sign == '&' || sign == '\\' || begins_time(text, at)) return 0;
+            if (sign == '&' || sign == '\\' || begins_time(text, at) || begins_formula(sign, text, at)) return 0;
             if (is_hyphen(sign) && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
                 return 0;
             unknown |= sign > 127 && !stays(sign);
@@ -40,7 +45,8 @@ class PlainSigns {
         Py_ssize_t at = 0;
         while (at < text.size) {
             Py_UCS4 sign = text.at(at);
-            if ((sign == '&' || is_hyphen(sign) || sign == '\\' || begins_time(text, at)) && odd_.match(text, at, match)) {
+            bool odd = sign == '&' || is_hyphen(sign) || sign == '\\' || begins_time(text, at) || begins_formula(sign, text, at);
+            if (odd && odd_.match(text, at, match)) {
                 out.push_back({at, match.end()});
                 at = match.end();
                 continue;
@@ -63,6 +69,18 @@ class PlainSigns {
     static bool begins_time(const Text& text, Py_ssize_t at) {
         return text.at(at) == 'T' && at + 2 < text.size && text.at(at + 1) >= '0' && text.at(at + 1) <= '2' &&
             text.at(at + 2) >= '0' && text.at(at + 2) <= '9';
+    }
+
+    // "1{,}540", "180^\circ", "$1,540$"
+    static bool begins_formula(Py_UCS4 sign, const Text& text, Py_ssize_t at) {
+        if (sign != '{' && sign != '^' && sign != '$') return false;
+        Py_UCS4 next = at + 1 < text.size ? text.at(at + 1) : 0;
+        if (sign == '{') return next == ',';
+        if (sign == '^') return next == '{' || next == '\\';
+        if (next < '0' || next > '9') return false;
+        Py_ssize_t end = at + 1;
+        while (end < text.size && end - at < 40 && std::strchr("0123456789.,{}\\%", (int)text.at(end))) end++;
+        return end < text.size && text.at(end) == '$';
     }
 
     static constexpr int MOST = 0x3100;
