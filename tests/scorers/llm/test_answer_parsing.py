@@ -32,6 +32,9 @@ DRESSED = [
     '◁think▷a◁/think▷{"grade": 2}',
     '<|begin_of_thought|>a<|end_of_thought|>{"grade": 2}',
     '<|channel|>analysis<|message|>a<|end|><|channel|>final<|message|>{"grade": 2}',
+    '<|channel|>final <|constrain|>json<|message|>{"grade": 2}',
+    '<|begin_of_box|>{"grade": 2}<|end_of_box|>',
+    '<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>{"grade": 2}<|END_RESPONSE|>',
 ]
 TURNS = ['{"grade": 2}<|im_end|>', '{"grade": 2}\n</s>', '<think>a</think>{"grade": 2}<|eot_id|>']
 

@@ -531,3 +531,69 @@ def test_the_words_of_a_server_go_with_the_failure() -> None:
     assert "no such mode" in failed.value.server
     assert "abcdefghijklmnop" not in failed.value.server
     assert prompt.user.rstrip("?") not in failed.value.server
+
+
+# Replies as vendors and gateways give them: what each means
+
+RAW_TOO_LONG = json.dumps(error("maximum context length", code="context_length_exceeded"))
+RAW_FILTERED = json.dumps(error("The response was filtered", code="content_filter"))
+NO_KEY = {"reason": "API_KEY_INVALID"}
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "hopeless"),
+    [
+        # OpenRouter keeps the provider's error as text
+        (error("Provider returned error", code=400, metadata={"raw": RAW_TOO_LONG}), "too_long", 0),
+        (error("Provider returned error", code=400, metadata={"raw": RAW_FILTERED}), "refused", 0),
+        (
+            error("Provider returned error", metadata={"raw": "prompt is too long: 9 > 8"}),
+            "too_long",
+            0,
+        ),
+        ([error("API key not valid. Please pass one.", code=400, details=[NO_KEY])], "denied", 1),
+        (error("Your credit balance is too low to access the API."), "denied", 1),
+        (error("Access denied, please make sure of it.", code="Arrearage"), "denied", 1),
+        (
+            error("Budget has been exceeded! Current cost: 10.0", type="budget_exceeded"),
+            "denied",
+            1,
+        ),
+        # a prompt that is quoted speaks of money
+        (error("Bad request: 'insufficient balance on my account'"), "client_error", 0),
+        (
+            {"__type": "com.amazon.coral#ThrottlingException", "message": "Too many tokens"},
+            "rate_limited",
+            0,
+        ),
+        (error("It may be.", code="InputTextSensitiveContentDetected"), "refused", 0),
+        (
+            {"error": {"message": {"error": "Violated guardrail policy"}, "code": "400"}},
+            "refused",
+            0,
+        ),
+        (error("The checks failed.", type="hooks_failed"), "refused", 0),
+        (
+            {"error": [{"code": 2016, "message": "Prompt blocked due to security configurations"}]},
+            "refused",
+            0,
+        ),
+        (
+            error("Invalid prompt: it was flagged as potentially violating our usage policy."),
+            "refused",
+            0,
+        ),
+        (error("Blocked.", code="cyber_policy_violation"), "refused", 0),
+        (error("litellm.ContextWindowExceededError: Input tokens exceed the limit"), "too_long", 0),
+    ],
+)
+def test_what_vendors_and_gateways_mean_by_status_400(
+    body: Any, outcome: str, hopeless: int
+) -> None:
+    found = failed(body, 400)
+    assert (found.outcome, found.hopeless) == (outcome, bool(hopeless))
+
+
+@pytest.mark.parametrize("finish", ["time_limit", "server_shutdown", "preempted"])
+def test_an_answer_that_a_server_broke_off_is_no_verdict(finish: str) -> None:
+    assert failed(completion('{"grade": 2}', finish=finish)).outcome == "server_error"

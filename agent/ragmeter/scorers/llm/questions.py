@@ -47,7 +47,16 @@ THOUGHTS = (
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+)
+# Tokens of templates around the whole answer: of GLM, Command A, OpenThoughts and gpt-oss.
+_FRAMES = (
+    ("<|begin_of_box|>", "<|end_of_box|>"),
+    ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<|channel|>final <|constrain|>json<|message|>", ""),
+    ("<|channel|>final<|message|>", ""),
 )
 # Some servers leave the token of the template that ended the answer.
 _ENDS_OF_TURN = (
@@ -159,7 +168,8 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
     if not stripped:
         raise MalformedAnswer("the answer is empty")
     if not bare:
-        stripped = _unfenced(_without_thoughts(_without_end_of_turn(stripped)))
+        stripped = _unframed(_without_thoughts(_without_end_of_turn(stripped)))
+        stripped = _unfenced(stripped)
     if not stripped.startswith("{"):
         raise MalformedAnswer("the answer must be only a JSON object")
     try:
@@ -194,6 +204,14 @@ def _without_thoughts(text: str) -> str:
             if thoughts.count(end) != 1 or begin in thoughts:
                 raise MalformedAnswer("the thoughts must begin once and end once")
             return thoughts.partition(end)[2].strip()
+    return text
+
+
+def _unframed(text: str) -> str:
+    """Return the content of the tokens by which a model's template marks an answer as a whole."""
+    for begin, end in _FRAMES:
+        if text.startswith(begin) and text.endswith(end):
+            return text.removeprefix(begin).removesuffix(end).strip()
     return text
 
 

@@ -38,16 +38,20 @@ _TOO_LONG = re.compile(
     r"|exceeds? the (available|maximum|model)|too many (input )?tokens|input_tokens"
     r"|(tokens|inputs)\D{0,20}(must|cannot|can not)\D{0,20}(<=|exceed)"
     r"|(input|prompt) token count\b.{0,40}\bexceeds"
+    r"|context_?window_?exceeded|input tokens exceed"
 )
 _REFUSED = re.compile(
     r"content[_ ]?(filter|policy|management)|responsibleai|moderation|flagged|safety|guardrail"
-    r"|prohibited_content|blocklist|data_?inspection_?failed"
+    r"|prohibited_content|blocklist|data_?inspection_?failed|sensitive_?content|policy_?violation"
+    r"|hooks_failed"
 )
 # In the text of another error than 403, which may quote the prompt: only what no prompt says.
 _REFUSED_BY_GATEWAY = re.compile(
     r"content_?policy_?violation|content_filter(ed)?\b|responsible_?ai_?policy"
     r"|content management policy|prohibited_content|guardrail_intervened"
     r"|(blocked|rejected|filtered) (by|due to) [\w' ]{0,40}(guardrail|safety|content|moderation)"
+    r"|violated guardrail policy|\A(prompt|response) blocked due to security"
+    r"|flagged as (potentially )?violating (our )?usage polic"
     r"|content exists risk|put data may contain inappropriate content"
     r"|检测到输入或生成内容可能包含不安全或敏感内容"
 )
@@ -66,7 +70,7 @@ _ENDS_REFUSED = re.compile(
 _ENDS_CUT_OFF = re.compile(r"length|max.?(output.?)?tokens|token.?limit|context.?window|incomplete")
 _ENDS_FAILED = re.compile(
     r"error|fail|abort|cancel|timeout|interrupt|overload|unexpected|insufficient|malformed"
-    r"|repetition|language|other\Z"
+    r"|repetition|language|other\Z|time.?limit|shut.?down|evict|preempt|killed|unavailable"
 )
 
 # Codes that say "too many requests", whatever the status.
@@ -82,6 +86,14 @@ _THOUGHTS_BEGIN = tuple(begin for begin, _ in THOUGHTS)
 
 # Out of money or quota: 429 by status, and no pause helps.
 _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_exceeded"}
+
+# A bad key or an account without money, with status 400: by a code, or how the message begins.
+_ACCOUNT_CODES = {"api_key_invalid", "arrearage", "budget_exceeded", "account_deactivated"}
+_ACCOUNT = re.compile(
+    r"(api key not valid|invalid api key|(your )?credit balance is too low|budget has been exceeded"
+    r"|insufficient (balance|credits?|funds)\b)"
+)
+_BEHIND = "provider returned error"  # all that OpenRouter says itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +321,11 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
 
     if status == 429 or code in _THROTTLED_CODES:
         return failed("rate_limited", hopeless=code in _QUOTA_CODES)
+    codes = _codes(reply)
+    if status == 400 and (not _ACCOUNT_CODES.isdisjoint(codes) or _ACCOUNT.match(message)):
+        return failed("denied", complained=True, hopeless=True)
     refused_text = _REFUSED if status == 403 else _REFUSED_BY_GATEWAY
-    if any(map(_REFUSED.search, _codes(reply))) or refused_text.search(message):
+    if any(map(_REFUSED.search, codes)) or refused_text.search(message):
         return failed("refused")
     most = _MOST_OUTPUT.search(message) if complaint.about("max_tokens", *_LIMIT_NAMES) else None
     if most is not None and not _CONTEXT.search(message):
@@ -346,7 +361,23 @@ def _opened(reply: Any) -> Any:
             reply = inner
         else:
             break
-    return reply
+    return _behind(reply) or reply
+
+
+def _behind(error: Any) -> Any:
+    """Return the provider's own error in a gateway's: an object, or JSON as text; else None."""
+    if not isinstance(error, Mapping):
+        return None
+    inner = error.get("message")
+    if isinstance(inner, Mapping) and _first_text(inner, "message", "error"):
+        return inner  # LiteLLM
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
+    if not isinstance(raw, str) or _first_text(error, "message").lower() != _BEHIND:
+        return None
+    opened = decode_json(raw.encode())
+    found = _opened(opened) if isinstance(opened, Mapping | list) else {"message": raw}
+    return {"code": error.get("code"), **found} if isinstance(found, Mapping) else None
 
 
 def _codes(reply: Any) -> list[str]:
@@ -363,13 +394,16 @@ def _codes(reply: Any) -> list[str]:
                     found.append(_code_word(item))
                 elif isinstance(item, Mapping | list):
                     left.append((item, depth + 1))
+                elif key == "raw" and isinstance(item, str):
+                    left.append((decode_json(item.encode()), depth + 1))
         elif isinstance(value, list):
             left += [(item, depth + 1) for item in value[:_MOST_CODES]]
     return found
 
 
 def _code_word(text: str) -> str:
-    # a code is a word; anything else could be text of the trace
+    # a code is a word, of AWS behind its package; anything else could be text of the trace
+    text = text.rpartition("#")[2]
     return text.lower() if re.fullmatch(r"[\w.-]{1,60}", text) else ""
 
 
