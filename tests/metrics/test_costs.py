@@ -82,6 +82,12 @@ def test_a_known_model_has_a_price(model: str, usd: float) -> None:
         "gpt-4o:free",
         "openai:my-gpt-4o",
         "gpt-4o-mini-tts",
+        "ollama/gpt-4o",
+        "ollama_chat/deepseek-chat",
+        "ollama:gpt-4o",
+        "openai/ollama/gpt-4o",
+        "hosted_vllm/mistral-large-latest",
+        "lm_studio/gpt-4.1",
     ],
 )
 def test_another_model_has_none(model: str) -> None:

@@ -29,6 +29,11 @@ _PROVIDER = re.compile(
     r"^(?:.*/)?(?:(?:openai|anthropic|google|google-gla|google-vertex|google_genai|google_vertexai"
     r"|azure|azure_openai|azure-openai|bedrock|bedrock_converse|cohere|deepseek):)?(?:(?:us|eu|apac|global|jp|au)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
 )
+# Servers on machines of one's own, as gateways name them before a model: list prices are of others.
+_SELF_SERVED = re.compile(
+    r"(?:^|/)(?:ollama(?:_chat)?|vllm|hosted_vllm|lm_studio|lmstudio|llamafile|llamacpp|llama_cpp"
+    r"|sglang|localai|xinference|infinity|oobabooga|docker_model_runner)[:/]"
+)
 _MAX_NAME = 200
 
 
@@ -50,7 +55,7 @@ class PriceTable:
         """Return the prices of a model, None for one that is not known."""
         name = _plain(model[:_MAX_NAME])
         short = _PROVIDER.sub("", name)
-        for prices in (self.own, self.prices):
+        for prices in (self.own, {} if _SELF_SERVED.search(name) else self.prices):
             for known in (name, short):
                 if known in prices:
                     return prices[known]
