@@ -47,6 +47,13 @@ _CHOICES = ("choices", "candidates", "generations")  # several replies to one qu
 # Keys that hold an answer and nothing else: null there is an empty one. A function that returns
 # nothing has null at `output`, too.
 _STATUS = re.compile(r"success(?:ful(?:ly)?)?|ok(?:ay)?|done|completed?|finished", re.IGNORECASE)
+# Messages of an assistant that are no answer, as Coze types them.
+_BESIDE_ANSWER = ("verbose", "follow_up", "knowledge", "tool_output", "tool_response")
+# Names of an application's own for what it was asked: `userQuery`, `inputTranscript`.
+_ASKED = re.compile(
+    r"^(?!sql)(?:[a-z]+[_-]?)?(?:question|query|utterance|transcript)$|^user[_-]?prompt$|^ask$",
+    re.IGNORECASE,
+)
 _ANSWERS = ("answer", "final_answer", "generated_text", "completion", "generation", "reply")
 _CONTENT = ("parts", "content", "_content", "blocks", "contents", "text")  # of a message
 # Parts of a message that nobody reads as the answer, in the words of all conventions.
@@ -126,6 +133,8 @@ def read_message(value: Any, depth: int = 0) -> ChatMessage | None:
         tools = tools or asks
         text = text or part_text
     text = text or scalar_text(value.get("refusal"))
+    if value.get("type") in _BESIDE_ANSWER:
+        return ChatMessage("tool", text)
     extra = value.get("additional_kwargs")
     tools = tools or _any(value, ("tool_calls", "function_call", "toolCalls"))
     tools = tools or (isinstance(extra, dict) and _any(extra, ("tool_calls", "function_call")))
@@ -357,7 +366,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
         for key in ("text", "content", "output_text", "value", "refusal"):
             inner = part.get(key)
             if isinstance(inner, dict):  # {"text": {"value": ...}} of the assistants' API
-                inner = inner.get("value") or inner.get("text")
+                inner = inner.get("value") or inner.get("text") or inner.get("body")
             if isinstance(inner, str) and inner:
                 texts.append(inner)
                 break
@@ -581,6 +590,9 @@ class _Search:
         skipped = key_set("skipped")
         echoed = key_set("echoed") if self.role == "assistant" else frozenset()
         rest = [k for k in value if k not in self.keys and str(k).lower() not in skipped | echoed]
+        for key in rest[:64] if self.role == "user" else ():
+            if isinstance(value[key], str) and _ASKED.search(str(key)):
+                yield from self.texts(value[key], depth + 1)
         for key in rest[:64]:
             if isinstance(value[key], (dict, list)) and not _several_texts(value[key]):
                 yield from self.texts(value[key], depth + 1)

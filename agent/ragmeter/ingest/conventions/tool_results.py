@@ -26,6 +26,7 @@ from ragmeter.ingest.spans import Span
 _MAX_MESSAGES = 500  # of one call, the last ones
 _MAX_RESULTS = 50  # of one call
 _MAX_DEPTH = 4  # of the objects around what a reply holds
+_MIN_WORDS = 4  # of a text in a list of texts
 _MESSAGE_KEYS = (
     "gen_ai.input.messages",
     "input.value",
@@ -42,12 +43,23 @@ _SEARCHED = (
     "search_results",
     "searchResults",
     "retriever_resources",
+    "top_documents",
     "sourceDocuments",
     "source_documents",
     "source_nodes",
     "sources",
     "references",
     "reference",
+)
+# What an application calls what it retrieved, beside the answer that it gives back. A model may
+# write such a field itself.
+_RETRIEVED = (
+    "documents",
+    "retrieved_documents",
+    "docs",
+    "contexts",
+    "retrieved_contexts",
+    "context",
 )
 # Such a list, or one of its items, may hold these in turn.
 _LISTED = ("results", "chunks", "references", "documents", "document")
@@ -278,13 +290,18 @@ def _step(step: Any) -> Mapping[str, Any] | None:
     return {"role": "tool", "name": name, "content": seen}
 
 
-def read_hosted_documents(span: Span) -> list[RetrievedDocument] | None:
-    """Return the documents that the provider's own search gave with a reply, None without any."""
+def read_hosted_documents(span: Span, *, of_run: bool) -> list[RetrievedDocument] | None:
+    """Return the documents that the provider's own search gave with a reply, None without any.
+
+    With `of_run` the reply is what the application gives back, else that of a model.
+    """
     found: list[RetrievedDocument] = []
     searched = False
     for body in reply_bodies(span):
         for node in body_objects(body):
             listed = _hosted_list(node)
+            if listed is None and of_run:
+                listed = _retrieved_list(node)
             if listed is not None:
                 searched = True
                 found += read_documents(listed) or []
@@ -319,6 +336,22 @@ def _inside(value: Any) -> Any:
         if isinstance(inner, dict):
             return inner
     return value
+
+
+def _retrieved_list(node: Mapping[str, Any]) -> list[Any] | None:
+    for key in _RETRIEVED:
+        value = node.get(key)
+        if not isinstance(value, list) or not value or _are_messages(value):
+            continue
+        texts = [one for one in value if isinstance(one, str) and len(one.split()) >= _MIN_WORDS]
+        listed = value if len(texts) == len(value) else _listed(value)
+        if listed and has_texts(read_documents(listed)):
+            return listed
+    return None
+
+
+def _are_messages(value: list[Any]) -> bool:
+    return any(isinstance(one, dict) and "role" in one for one in value)
 
 
 def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:

@@ -102,7 +102,7 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
     tops = [node] if node.role in (SpanRole.CHAIN, SpanRole.OTHER) else []
     hosted = RetrievedPassages()
     for call in (*calls, *tops) if given.documents is None else ():
-        documents = read_hosted_documents(call.span)
+        documents = read_hosted_documents(call.span, of_run=call in tops)
         if documents is not None:
             hosted.documents = [*(hosted.documents or ()), *documents]
             hosted.spans.append(call)
