@@ -48,6 +48,14 @@ from ragmeter.ingest.spans import Span, SpanEvent
 from ragmeter.reasons import Reason
 
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
+# the last ones are of Mastra
+_SESSION = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "mastra.metadata.threadId",
+    "mastra.metadata.sessionId",
+)
+_USER = ("user.id", "enduser.id", "mastra.metadata.userId", "mastra.metadata.resourceId")
 _QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query")
 _DOCUMENTS = "gen_ai.retrieval.documents"
 _DETAILS = "gen_ai.client.inference.operation.details"
@@ -74,8 +82,8 @@ def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
     """Read a span of the GenAI conventions."""
     attributes = span.attributes
     content = SpanContent(role=_role(span), convention="otel_genai")
-    content.session = first_text(attributes, ("gen_ai.conversation.id", "session.id"))
-    content.user = first_text(attributes, ("user.id", "enduser.id"))
+    content.session = first_text(attributes, _SESSION)
+    content.user = first_text(attributes, _USER)
     content.prompt_version = scalar_text(attributes.get("gen_ai.prompt.version"))
     content.error_type = scalar_text(attributes.get("error.type"))
     if content.role is SpanRole.EMBEDDING:

@@ -89,6 +89,8 @@ _END_KINDS = frozenset(
 )
 _WHOLE_KEYS = ("response", "message", "item", "part", "output", "data", "artifact")
 _MESSAGE_KEYS = ("item_id", "messageId", "message_id", "run_id")
+# of LangGraph; `custom` and the others are for its developers
+_MODES = frozenset(("messages", "values", "updates", "custom", "debug", "tasks", "checkpoints"))
 _DATA_LINE = re.compile(r"([0-9a-z]):(.*)")  # of Vercel's protocol: `0:"piece"`
 
 
@@ -275,6 +277,18 @@ def _without_metadata(item: Any) -> Any:
     return item[0] if pair else item
 
 
+def parts_of_modes(value: Sequence[Any]) -> Sequence[Any]:
+    """Return the best of what a graph streamed in several modes, as (mode, chunk) each."""
+    pairs = [item[-2:] for item in value if isinstance(item, list) and len(item) in (2, 3)]
+    modes = {mode if isinstance(mode, str) else "" for mode, _ in pairs}
+    if len(pairs) < len(value) or not modes or not modes <= _MODES:
+        return value
+    for best in ("messages", "values", "updates"):
+        if best in modes:
+            return [chunk for mode, chunk in pairs if mode == best]
+    return []
+
+
 def read_event_lines(text: str) -> list[Any] | None:
     """Return the data of server-sent events, or of JSON lines; None for any other text."""
     head = text.lstrip()[:8]
@@ -351,7 +365,9 @@ def _chunk_text(chunk: Mapping[str, Any]) -> str | None:
             block = chunk.get("delta") or chunk.get("content_block")
             return _text_block(block)
         if kind in ("text-delta", "text") or kind.endswith(_TEXT_DELTAS):
-            texts = (chunk.get(key) for key in ("delta", "textDelta", "text"))
+            payload = chunk.get("payload")  # Mastra
+            held = payload if isinstance(payload, dict) else chunk
+            texts = (held.get(key) for key in ("delta", "textDelta", "text"))
             return next((text for text in texts if isinstance(text, str)), "")
         return ""
     if isinstance(chunk.get("event_kind"), str) and "part" in chunk:  # Pydantic AI, its first piece

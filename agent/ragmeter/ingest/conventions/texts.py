@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from ragmeter.ingest.conventions.given_documents import PART_KINDS
-from ragmeter.ingest.conventions.streams import read_event_lines, read_stream
+from ragmeter.ingest.conventions.streams import parts_of_modes, read_event_lines, read_stream
 from ragmeter.ingest.conventions.values import (
     flattened_items,
     is_embedding,
@@ -38,6 +38,7 @@ _AUTOGEN = ("Message", "Event")  # ends of the types of AutoGen's messages
 # words by which its agents end a chat, within a message and as one
 _AUTOGEN_END = re.compile(r"\bTERMINATE\b[.!]?\s*\Z|\A\W*(?:APPROVED?|DONE|STOP|EXIT)\W*\Z")
 _AUTOGEN_USER = re.compile(r"(?:\A|_)(?:user|human|admin)(?:\Z|_)|proxy", re.IGNORECASE)
+_MAX_KEY = 64  # characters of a key
 _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
 _MAX_SEARCH_DEPTH = 12  # of a search; real ones need 5
@@ -52,6 +53,11 @@ _BESIDE_ANSWER = ("verbose", "follow_up", "knowledge", "tool_output", "tool_resp
 # Names of an application's own for what it was asked: `userQuery`, `inputTranscript`.
 _ASKED = re.compile(
     r"^(?!sql)(?:[a-z]+[_-]?)?(?:question|query|utterance|transcript)$|^user[_-]?prompt$|^ask$",
+    re.IGNORECASE,
+)
+# And for what it gave back: `final_report`, `botReply`.
+_TOLD = re.compile(
+    r"^(?!user|tool|raw|api|http|error|retriev|search|sql)(?:[a-z]+[_-]?){0,2}(?:answer|response|reply|report)$",
     re.IGNORECASE,
 )
 _ANSWERS = ("answer", "final_answer", "generated_text", "completion", "generation", "reply")
@@ -512,7 +518,7 @@ class _Search:
         if depth > _MAX_SEARCH_DEPTH or self.visits < 0:
             return
         if isinstance(value, str):
-            opened = parse_nested_json(value)
+            opened = parse_json_or_literal(value)
             if isinstance(opened, str) and (events := read_event_lines(opened)) is not None:
                 opened = events
             if not isinstance(opened, str):
@@ -531,6 +537,7 @@ class _Search:
         if isinstance(value, list):
             if is_embedding(value):
                 return
+            value = parts_of_modes(value)
             stream = read_stream(value) if self.role == "assistant" else None
             if stream is not None:
                 if stream.text:
@@ -590,8 +597,9 @@ class _Search:
         skipped = key_set("skipped")
         echoed = key_set("echoed") if self.role == "assistant" else frozenset()
         rest = [k for k in value if k not in self.keys and str(k).lower() not in skipped | echoed]
-        for key in rest[:64] if self.role == "user" else ():
-            if isinstance(value[key], str) and _ASKED.search(str(key)):
+        names = _ASKED if self.role == "user" else _TOLD
+        for key in rest[:64]:
+            if isinstance(value[key], str) and names.search(str(key)[:_MAX_KEY]):
                 yield from self.texts(value[key], depth + 1)
         for key in rest[:64]:
             if isinstance(value[key], (dict, list)) and not _several_texts(value[key]):
