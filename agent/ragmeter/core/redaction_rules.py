@@ -317,11 +317,11 @@ _CHECKS: dict[str, _MatchCheck] = {
 }
 BUILTIN_RULES = {
     name: _BuiltinRule(
-        {one["pattern"]: tuple(one.get("hints", ())) for one in rule["patterns"]},
-        frozenset(one["pattern"] for one in rule["patterns"] if one.get("long")),
-        _CHECKS.get(name),
-        rule.get("back", 0),
-        rule.get("guess", False),
+        patterns={one["pattern"]: tuple(one.get("hints", ())) for one in rule["patterns"]},
+        long=frozenset(one["pattern"] for one in rule["patterns"] if one.get("long")),
+        check=_CHECKS.get(name),
+        back=rule.get("back", 0),
+        guess=rule.get("guess", False),
     )
     for name, rule in load_yaml(__package__, "redaction_rules.yaml").items()
 }
