@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -16,6 +16,8 @@ from ragmeter.metrics.words import WordCutter
 
 NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
 MAX_ANSWER = 20_000  # characters
+# With what markers begin that are no word of the sentence; those in square brackets are known.
+_MARKER_SIGNS = (*"(（<{\\:^|⟨〈‹「『〔〖⟦《\ue200", "http")
 _RAREST = repeat(idf.rarest)
 
 
@@ -136,13 +138,29 @@ def _read(
     return proper if proper[1] else whole
 
 
-def parse_answer(text: str, passages: Sequence[str] = (), query: str = "") -> AnswerText:
+def _without_markers(text: str, markers: Iterable[tuple[int, int]]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for start, end in markers:
+        if start >= at and text.startswith(_MARKER_SIGNS, start):
+            pieces += (text[at:start], " " * (end - start))
+            at = end
+    return "".join([*pieces, text[at:]]) if at else text
+
+
+def parse_answer(
+    text: str,
+    passages: Sequence[str] = (),
+    query: str = "",
+    markers: Iterable[tuple[int, int]] = (),
+) -> AnswerText:
     """Split an answer into sentences, without its format, courtesies and list of sources.
 
     Its numbers, dates and times are read as the plain texts of `passages` and `query` write them.
+    What stands at `markers`, [start, end) in order, cites and claims nothing.
     Places of sentences refer to the text as given; only its first 20,000 characters are read.
     """
-    plain = plain_text(text[:MAX_ANSWER])
+    plain = plain_text(_without_markers(text, markers)[:MAX_ANSWER])
     adopted = adopt_notation(plain.text, passages, query)
     source = [step for step in (plain, adopted.plain) if step.edits]
     out = AnswerText(_source=source)

@@ -102,7 +102,12 @@ def _score_quality(
         and (answered is None or pages.passages or cited.marks)
     )
     query = QueryText.read(trace.query if pages.passages else None, pages.texts)
-    answer = parse_answer(trace.answer or "", pages.texts, query.text) if wanted else AnswerText()
+    markers = () if cited.explicit else [(mark.start, mark.end) for mark in cited.marks]
+    answer = (
+        parse_answer(trace.answer or "", pages.texts, query.text, markers)
+        if wanted
+        else AnswerText()
+    )
     texts = compare_texts(pages, answer, query)
     return [
         _relevance(trace, pages, query, texts),

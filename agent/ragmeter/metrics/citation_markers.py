@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ragmeter.core.folded_text import INVISIBLE
 from ragmeter.metrics.citation_targets import LABEL, LEAD, Resolver, Targets
@@ -45,7 +46,7 @@ _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
 _ROUND_CITES = Pattern(
     rf"\s{{0,3}}(?:{LEAD})?"
-    rf"(?:{LABEL}(?:\s?[#:]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
+    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
     r"|[^,;]{2,80},\s?(?:pp?\.|pages?|seiten?|s\.|pág(?:ina)?s?\.?|sec\.|section|ch\.|chapter"
     r"|§)\s?\d"
     r"|.{1,100}?\.(?:pdf"
@@ -340,6 +341,7 @@ _POINTS = Pattern(
 )
 _BOX = Pattern(r"^[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\[[ xX✓]\]", MULTI_LINE)
 _ITEM = Pattern(r"(?:^|\n)[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\Z")
+_DASH = Pattern(r"\s?[-‐‑–—−⁻]\s?")
 _CLAUSE_END = Pattern(r"\s{0,3}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
 _DAGGER = Pattern(r"(?<=[\w.,;:!?)\"”])[†‡]")
 _FROM_ZERO = Pattern(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
@@ -427,7 +429,27 @@ def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
         if len(state.found) > MAX_MARKS:
             break
     state.found.sort(key=lambda marker: marker.start)
+    _fill_ranges(text, state.found)
     return state.found[:MAX_MARKS]
+
+
+def _fill_ranges(text: str, found: list[Marker]) -> None:
+    """Add what lies between two markers that a dash joins: "[1]–[3]"."""
+    for first, last in pairwise(found):
+        if not 0 < last.start - first.end < 4 or not _DASH.fullmatch(text, first.end, last.start):
+            continue
+        low, high = first.targets, last.targets
+        if len(low.passages) != 1 or len(high.passages) != 1 or low.dangling or high.dangling:
+            continue
+        between = range(low.passages[0], high.passages[0])
+        begin, end = (_last_number(text[one.start : one.end]) for one in (first, last))
+        if between and end - begin == len(between):
+            low.passages[:] = between
+
+
+def _last_number(marker: str) -> int:
+    numbers = re.findall(r"\d+", unicodedata.normalize("NFKC", marker.split("](")[0]))
+    return int(numbers[-1][:9]) if numbers else 0
 
 
 def _forms(text: str) -> Iterator[_Reader]:

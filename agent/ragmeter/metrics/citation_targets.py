@@ -20,8 +20,10 @@ _MAX_QUOTE = 300
 _MAX_NAME = 400  # characters of a name in the metadata of a passage
 _AROUND = 240  # characters before a marker that tell which page of a document is meant
 
-_SEPARATOR = r"(?:[,;、，；・|]|[-–—~〜]|\band\b|&|\+)"
-_NUMBERS = Pattern(rf"\s*#?\d{{1,4}}\s*(?:{_SEPARATOR}\s*#?\d{{1,4}}\s*){{0,40}}\Z")
+_SEPARATOR = r"(?:[,;、，；・|](?:\s?and\b)?|[-–—~〜]|\b(?:and|und|et|y|e)\b|&|\+)"
+# No number of four digits begins with 0: "[555-0134]" is a telephone number.
+_NUMBER = r"#?(?:0\d{0,2}|[1-9]\d{0,3})"
+_NUMBERS = Pattern(rf"\s*{_NUMBER}\s*(?:{_SEPARATOR}\s*{_NUMBER}\s*){{0,40}}\Z")
 _PIECE = Pattern(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
 _SPLIT = Pattern(r"[,;、，；|]|\s&\s|\sand\s")
 LABEL = (
@@ -34,12 +36,14 @@ LABEL = (
 )
 # Writers lead to it by such words: "see chunk 1", "siehe Dokument 1", "voir le document 2"
 LEAD = (
-    r"(?:see|per|cf\.?|from|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
+    r"(?:see(?: also|,? e\.\s?g\.,?)?|e\.\s?g\.,?"
+    r"|per|cf\.?|from|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
     r"|d['’]après|véase|ver|según|vedi|secondo|cfr\.?|zie|volgens|veja|conforme|segundo)"
     r"\s{1,3}(?:(?:the|el|la|le|les|il|lo|het|de|o|a|das|dem)\s)?"
 )
 # "Source: ", "doc-", "see chunk ", "Document #"
 _LEAD = Pattern(rf"\s*{LEAD}", IGNORE_CASE)
+_POINTING = ("se", "cf", "e.")
 _LABELLED = Pattern(
     rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?)?|(?P<sign>[#^@№]))",
     IGNORE_CASE,
@@ -52,8 +56,8 @@ _PAGE = Pattern(
     IGNORE_CASE,
 )
 _TITLED = Pattern(r"(\d{1,3})\s?[:–—-]\s?[^\W\d]")
-# "1:manual.pdf"
-_NUMBERED_NAME = Pattern(r"(\d{1,3})\s?[:|]\s?(\S.{2,})\Z")
+# "1:manual.pdf", "1 - manual.pdf"
+_NUMBERED_NAME = Pattern(r"(\d{1,3})(?:\s?[:|]\s?|\s[-–—]\s)(\S.{2,})\Z")
 # "d1/2": a part of a passage
 _PART = Pattern(r"\s?[/|@:#-]\s?\d{1,4}\Z")
 _FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
@@ -254,6 +258,8 @@ class Resolver:
             return out
         if lead := _LEAD.match(body):
             body = body[lead.end() :]
+            if lead.group().strip()[:2].casefold() in _POINTING and _NUMBERS.match(body):
+                return self._read_numbers(body, marked=True)  # "[see also 2]"
         name = _LABELLED.match(body)
         if name:
             rest = body[name.end() :].strip()
@@ -311,7 +317,7 @@ class Resolver:
                         out.add(number)
                     continue
             label = _LABELLED.match(bare)
-            rest = bare[label.end() :] if label else bare
+            rest = bare[label.end() :].strip("\"'") if label else bare
             index = self.by_id(bare)
             if index is None and label and rest.isdecimal() and len(rest) < 5:
                 out.add(self.by_number(int(rest)))

@@ -21,7 +21,7 @@ from ragmeter.metrics.structured import looks_structured
 _UNSEEN = re.compile(f"[{INVISIBLE}\u200c\u200d]")
 # Raised digits behind a word are notes, behind a unit or a number exponents.
 RAISED = "[¹²³⁰⁴-⁹]"
-_NOTE = re.compile(rf"(?<=[^\W\d_]{{3}}){RAISED}{{1,3}}")
+_NOTE = re.compile(rf"(?<=[^\W\d_]{{3}}){RAISED}{{1,3}}(?:[⁻–-]{RAISED}{{1,3}}){{0,2}}")
 # NFKC would make digits and letters of the numbers that cite within a line.
 CIRCLED = "[①-⒇⓵-⓾❶-❿➀-➉]"
 RAISED_IN_BRACKETS = rf"⁽{RAISED}{{1,3}}⁾"

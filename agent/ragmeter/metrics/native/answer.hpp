@@ -367,11 +367,11 @@ class AnswerReader {
     const Pattern enumerated_{R"((?:^|\s)\(?(\d{1,2})[.)](?=\s))"};
     const Pattern list_start_{R"((?:(?:^|[.:;!?,\n])\s*|\()\Z)"};
     const Pattern link_{
-        R"((\[{1,2})([^\[\]\n]{1,200})(\]{1,2})(\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}\)\]?))",
+        R"((\[{1,2})([^\[\]\n]{1,200})(\]{1,2})(\((?:https?:|/|#|www\.|mailto:)[^()\s]{0,400}(?:\s"[^"\n]{0,100}")?\)\]?))",
         IGNORE_CASE};
     // Citation markers that are not in square brackets, as of `ragmeter.metrics.citation_markers`.
     const Pattern round_marker_{
-        R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?)"
+        R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|passages?|snippets?|chunks?|refs?\.?|references?)"
         R"(|citations?|excerpts?|contexts?|quellen?|fuentes?|fontes?|来源|來源|资料|出典|출처)"
         R"()(?:\s?[:#：]|[\s_.-]{0,2}\d)[^()（）\n]{0,80}[)）])"
         R"(|\(#\d{1,3}\)|\(s\d{1,2}(?:, ?s\d{1,2}){0,5}\))"
