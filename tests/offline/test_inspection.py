@@ -116,6 +116,34 @@ def test_every_missing_field_says_what_was_looked_at_and_the_cure() -> None:
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("attributes", "switch"),
+    [
+        ({"ai.operationId": "ai.generateText.doGenerate"}, "recordInputs: true"),
+        ({"haystack.component.type": "OpenAIGenerator"}, "HAYSTACK_CONTENT_TRACING_ENABLED=true"),
+        ({"llm.request.type": "chat"}, "TRACELOOP_TRACE_CONTENT=true"),
+        ({"gen_ai.operation.name": "chat"}, "GENAI_CAPTURE_MESSAGE_CONTENT=true"),
+        ({"openinference.span.kind": "LLM"}, "OPENINFERENCE_HIDE_INPUTS=false"),
+        ({"langfuse.observation.type": "generation"}, "capture_input=True"),
+        # Spring AI writes texts to a log alone
+        ({"spring.ai.kind": "chat", "gen_ai.operation.name": "chat"}, ""),
+    ],
+)
+def test_what_switches_capture_on_is_said_of_the_product(
+    attributes: dict[str, object], switch: str
+) -> None:
+    run = Run(scope="x")
+    run.span("chat", attributes=attributes)
+    read = extract_requests(run.spans, OtlpSettings())
+    out = StringIO()
+    inspection = Inspection(list(zip(read.traces, read.origins, strict=True)))
+    print_inspection(inspection, Console(file=out, width=400))
+    (line,) = [one for one in out.getvalue().splitlines() if one.startswith("  query: ")]
+    assert switch in line
+    assert ("switch its capture on" in line) == bool(switch)
+    assert line.count("=true") <= 2  # of no other product
+
+
 def test_every_field_says_where_it_came_from() -> None:
     kind = "openinference.span.kind"
     run = Run()

@@ -200,13 +200,25 @@ _CURES_BY_REASON = {
     " input.value",
     Reason.REDACTION_FAILED: "a rule of privacy.redact ran out of time: make its pattern simpler",
 }
-_CAPTURE = (
-    "or switch its capture on (OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true,"
-    " TRACELOOP_TRACE_CONTENT=true)"
-)
+# What switches the capture of texts on, by the convention of the span that has none.
+_CAPTURES = {
+    "openllmetry": "TRACELOOP_TRACE_CONTENT=true",
+    "otel_genai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true; of Azure:"
+    " AZURE_TRACING_GEN_AI_CONTENT_RECORDING_ENABLED=true",
+    "content_events": "of Semantic Kernel:"
+    " SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
+    "haystack": "HAYSTACK_CONTENT_TRACING_ENABLED=true",
+    "vercel_ai": "recordInputs: true and recordOutputs: true in experimental_telemetry",
+    "logfire": "InstrumentationSettings(include_content=True)",
+    "openinference": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
+    "langfuse": "@observe(capture_input=True, capture_output=True)",
+    "google_adk": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_and_event",
+}
+_CAPTURED = ("query", "answer")
 _CURES = {
-    "query": f"give the request's span input.value or gen_ai.input.messages, {_CAPTURE}",
-    "answer": f"give the request's span output.value or gen_ai.output.messages, {_CAPTURE}",
+    "query": "give the request's span input.value or gen_ai.input.messages",
+    "answer": "give the request's span output.value or gen_ai.output.messages",
     "passages": "record the retrieval as a span (openinference.span.kind=RETRIEVER with"
     " retrieval.documents.0.document.content, or gen_ai.retrieval.documents)",
     "tokens": "let the model call have gen_ai.usage.input_tokens and output_tokens (a stream of"
@@ -242,7 +254,10 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
         cure = _CURES_BY_REASON.get(Reason(reason)) if reason else None
         if cure is None and field_name in _RECORDED_AS:
             cure = _unread_texts(looked_at, _RECORDED_AS[field_name])
-        cure = cure or _CURES[field_name]
+        if cure is None:
+            cure = _CURES[field_name]
+            if field_name in _CAPTURED:
+                cure += _capture(looked_at)
         if field_name == "passages" and cure is _CURES["passages"] and origins.get("tools"):
             cure = f"{cure}, {_NEVER_TAKEN}"
         yield f"{field_name}: {reason or 'not captured'}; {where}{cure}"
@@ -255,6 +270,15 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             yield f"tool {name}: its result gives passages; otlp.excluded_tools: [{name}] if not so"
         else:
             yield f"tool {name}: its result gives no passages; otlp.tool_names: [{name}] if it does"
+
+
+def _capture(looked_at: Sequence[FieldOrigin]) -> str:
+    """Say how the products that wrote the spans are told to capture texts."""
+    conventions = dict.fromkeys(one.convention for one in looked_at)
+    switches = [_CAPTURES[name] for name in conventions if name in _CAPTURES]
+    if not switches:
+        return ""
+    return f", or switch its capture on ({', '.join(switches)})"
 
 
 def _unread_texts(origins: Sequence[FieldOrigin], recorded_as: str) -> str | None:
