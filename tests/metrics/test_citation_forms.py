@@ -107,7 +107,6 @@ def test_the_forms_stand_in_the_docs() -> None:
         "{} (Manual, p. 3).",
         "{} (siehe Dokument 1).",
         "{} (according to document 2).",
-        "{} (Passages 1–3).",
         "{} (https://kb.example/doc/2).",
         '{} [[2]](https://kb.example/doc/2 "Guide").',
         "{} {{{{cite:1}}}}.",

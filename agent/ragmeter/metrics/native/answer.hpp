@@ -371,7 +371,7 @@ class AnswerReader {
         IGNORE_CASE};
     // Citation markers that are not in square brackets, as of `ragmeter.metrics.citation_markers`.
     const Pattern round_marker_{
-        R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|passages?|snippets?|chunks?|refs?\.?|references?)"
+        R"([(（]\s?(?:see |per |cf\.? |from )?(?:sources?|docs?|documents?|chunks?|refs?\.?|references?)"
         R"(|citations?|excerpts?|contexts?|quellen?|fuentes?|fontes?|来源|來源|资料|出典|출처)"
         R"()(?:\s?[:#：]|[\s_.-]{0,2}\d)[^()（）\n]{0,80}[)）])"
         R"(|\(#\d{1,3}\)|\(s\d{1,2}(?:, ?s\d{1,2}){0,5}\))"
