@@ -201,12 +201,12 @@ def test_every_field_says_where_it_came_from() -> None:
             " input.value",
         ),
         (
-            {"gen_ai.operation.name": "chat", "lmnr.span.output": "Because of it."},
-            "step has text at lmnr.span.output that is not understood: record it as output.value",
+            {"gen_ai.operation.name": "chat", "acme.span.output": "Because of it."},
+            "step has text at acme.span.output that is not understood: record it as output.value",
         ),
         (
-            {"gen_ai.operation.name": "chat", "langwatch.rag.contexts": '[{"content": "A text"}]'},
-            "step has text at langwatch.rag.contexts that is not understood: record it as"
+            {"gen_ai.operation.name": "chat", "acme.rag.contexts": '[{"content": "A text"}]'},
+            "step has text at acme.rag.contexts that is not understood: record it as"
             " retrieval.documents.0.document.content of a span of the kind RETRIEVER",
         ),
         (

@@ -162,6 +162,10 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
             text = layer[key]
             if isinstance(text, list) and key == "highlights":
                 text = "\n".join(one for one in text if isinstance(one, str))
+            if isinstance(text, list) and all(
+                isinstance(one, dict) and one.keys() == {"text"} for one in text
+            ):  # parts of Genkit
+                text = "\n".join(str(one["text"]) for one in text)
             if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
                 text = text.get("text")
             if isinstance(text, str) and text.strip() and not is_embedding(text):

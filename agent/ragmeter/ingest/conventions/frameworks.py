@@ -1,4 +1,4 @@
-"""Frameworks with their own attributes: Spring AI and Vercel AI SDK.
+"""Frameworks with their own attributes: Spring AI, Vercel AI SDK and Genkit.
 
 `key_tables.yaml` has the sources of each and what to beware of.
 """
@@ -11,6 +11,7 @@ from typing import Any
 from ragmeter.ingest.conventions.documents import MAX_DOCUMENTS, read_document
 from ragmeter.ingest.conventions.key_tables import (
     fill_documents,
+    fill_tokens,
     first_value,
     key_table,
     read_by_table,
@@ -115,6 +116,19 @@ def read_vercel_ai(span: Span, full: bool = True) -> SpanContent:
         content.documents_gap = None
         if content.documents is None and operation == "ai.rerank":
             content.role = SpanRole.OTHER  # the ranking is on the inner span
+    return content
+
+
+def read_genkit(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Genkit."""
+    attributes = span.attributes
+    content = read_by_table(key_table("genkit"), attributes, full)
+    if content.role is SpanRole.LLM:
+        content.model = (scalar_text(attributes.get("genkit:name")) or "").rpartition("/")[
+            2
+        ] or None
+        output = parse_nested_json(attributes.get("genkit:output"))
+        fill_tokens(content, output.get("usage") if isinstance(output, dict) else None)
     return content
 
 

@@ -29,6 +29,7 @@ _BODIES = (
     "langfuse.observation.output",
     "ai.response.providerMetadata",
     "gcp.vertex.agent.llm_response",
+    "genkit:output",
     "raw_response",
     "response_data",
 )

@@ -574,6 +574,9 @@ class _Search:
             return
         if not isinstance(value, dict):
             return
+        if value.keys() == {"type", "value"}:  # LangWatch
+            yield from self.texts(value["value"], depth + 1)
+            return
         message = read_message(value)
         if message is not None and message.text and message.role == self.role:
             yield message.text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.documents import read_tool_documents
@@ -20,7 +20,7 @@ from ragmeter.ingest.conventions.tool_results import (
     read_reply_results,
     read_tool_results,
 )
-from ragmeter.ingest.requests.tree import SpanNode, ToolUse, classify_result
+from ragmeter.ingest.requests.tree import SpanNode, ToolUse, classify_result, tool_name
 from ragmeter.reasons import Reason
 
 _MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
@@ -113,8 +113,11 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
     told = [(call, read_tool_results(sent)) for call, sent in zip(calls, messages, strict=True)]
     if not any(results for _, results in told):
         told = [(one, read_reply_results(one.span)) for one in (*tops, *calls)]
+    named = {tool_name(below.span) for below in nodes if below.role is SpanRole.TOOL}
+    only = named.pop() if len(named) == 1 else ""  # of results whose message names no tool
     for call, results in told:
-        for result in results:
+        for found in results:
+            result = found if found.name else replace(found, name=only)
             documents = read_tool_documents(result.value)
             use = classify_result(result.name, documents or (), settings)
             taken = documents is not None and use is not ToolUse.OTHER
