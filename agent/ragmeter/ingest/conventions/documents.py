@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
+from ragmeter.ingest.conventions.streams import read_event_lines
 from ragmeter.ingest.conventions.values import (
     QUOTED,
     first_text,
@@ -38,6 +39,7 @@ from ragmeter.trace import MAX_ID
 
 MAX_DOCUMENTS = 1_000  # of one retrieval; the largest seen holds 100
 _MAX_DEPTH = 6  # of objects around a list
+_MAX_LAYERS = 6  # of one document
 _MAX_METADATA = 32  # keys of one document
 _MAX_METADATA_TEXT = 512  # characters of one value
 _MAX_HEADING = 200  # characters that a tool writes before the first of its joined documents
@@ -128,9 +130,9 @@ def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
         if isinstance(inner, dict) and (document := _from_mapping(inner)).text is not None:
             return document
     layers: list[Mapping[str, Any]] = [value]
-    for key in key_list("document_inside"):
-        if key in value:
-            inner = parse_nested_json(value[key])
+    for layer in layers:  # which grow
+        for key in key_list("document_inside") if len(layers) < _MAX_LAYERS else ():
+            inner = parse_nested_json(layer[key]) if key in layer else None
             if isinstance(inner, dict):
                 layers.append(inner)
     metadata: dict[str, Any] = {}
@@ -157,27 +159,45 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
     keys = key_list("document_text")
     for layer in layers:
         for key in keys:
-            if key not in layer:
-                continue
-            text = layer[key]
-            if isinstance(text, list) and key == "highlights":
-                text = "\n".join(one for one in text if isinstance(one, str))
-            if isinstance(text, list) and all(
-                isinstance(one, dict) and one.keys() == {"text"} for one in text
-            ):  # parts of Genkit
-                text = "\n".join(str(one["text"]) for one in text)
-            if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
-                text = text.get("text")
-            if isinstance(text, str) and text.strip() and not is_embedding(text):
+            if key in layer and (text := _plain_text(layer[key])) is not None:
                 document = _read_repr(text)
                 return document.text if document is not None else text
         resource = layer.get("text_resource")
         if isinstance(resource, dict) and scalar_text(resource.get("text")):
             return scalar_text(resource.get("text"))
+    for layer in layers:
+        pieces = (_pieces(layer[key]) for key in key_list("document_pieces") if key in layer)
+        if text := next(filter(None, pieces), ""):
+            return text
+        # columns of Snowflake and Oracle
+        upper = (layer[key.upper()] for key in keys if key.upper() in layer)
+        if (text := next((one for one in upper if isinstance(one, str) and one.strip()), "")) != "":
+            return text
     named = (
         layer[key] for layer in layers for key in key_list("document_sentence") if key in layer
     )
     return next((text for text in named if isinstance(text, str) and _is_sentence(text)), None)
+
+
+def _plain_text(text: Any) -> str | None:
+    """Return the text at a key of a document, None where it is no text."""
+    if isinstance(text, list) and all(
+        isinstance(one, dict) and one.keys() == {"text"} for one in text
+    ):  # parts of Genkit
+        text = "\n".join(str(one["text"]) for one in text)
+    if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
+        text = text.get("text")
+    held = isinstance(text, str) and bool(text.strip()) and not is_embedding(text)
+    return text if isinstance(text, str) and held else None
+
+
+def _pieces(value: Any) -> str:
+    """Return the texts of a list, or of its objects, as one."""
+    texts = [
+        first_text(one, ("content", "text", "snippet")) if isinstance(one, dict) else one
+        for one in (value[:MAX_DOCUMENTS] if isinstance(value, list) else ())
+    ]
+    return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
 
 
 def _is_sentence(text: str) -> bool:
@@ -360,6 +380,9 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
     opened = _open_tool_output(text)
     if not isinstance(opened, str):
         return read_documents(opened)
+    lines = read_event_lines(text)
+    if lines:  # an object a line
+        return read_documents(lines)
     if looks_like_json(text) or is_python_form(text) or is_embedding(text) or is_hidden(text):
         return None
     kept = text.strip()
