@@ -27,6 +27,7 @@ from ragmeter.ingest.conventions.values import (
     looks_like_json,
     parse_json_or_literal,
     parse_nested_json,
+    repr_question,
     repr_role,
     repr_text,
     role_names,
@@ -526,6 +527,8 @@ class _Search:
             elif is_repr(opened):
                 if repr_role(opened) in ("", self.role):
                     inner = repr_text(opened)
+                    if inner is None and self.role == "user":
+                        inner = repr_question(opened)
                     if inner is not None:
                         yield inner
             elif scalar_text(opened) and not is_embedding(opened) and not looks_like_json(opened):
@@ -574,6 +577,10 @@ class _Search:
             return
         if not isinstance(value, dict):
             return
+        if self.role == "user" and {"query", "variables"} <= value.keys():  # GraphQL
+            yield from self.texts(value["variables"], depth + 1)
+        if self.role == "assistant" and _is_error(value):
+            return
         if value.keys() == {"type", "value"}:  # LangWatch
             yield from self.texts(value["value"], depth + 1)
             return
@@ -611,6 +618,13 @@ class _Search:
             only = next(iter(value.values()))
             if isinstance(only, str) and str(next(iter(value))).lower() not in skipped:
                 yield from self.texts(only, depth + 1)
+
+
+def _is_error(value: Mapping[str, Any]) -> bool:
+    """Return whether an output says what went wrong, and nothing else."""
+    if not isinstance(value.get("error"), dict | str) or not value["error"]:
+        return False
+    return not any(value.get(key) for key in key_list("answer") if key != "message")
 
 
 def _last_pair(value: Sequence[Any]) -> list[str] | None:

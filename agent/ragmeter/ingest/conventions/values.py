@@ -65,6 +65,9 @@ _BARE = re.compile(
 _TEXT = re.compile(
     rf"\b(?:text|content|_content|data|answer|response)={QUOTED}(?=\s*[,)\n\]]|\s*$)", re.DOTALL
 )
+_QUESTION = re.compile(
+    rf"\b(?:question|query|user_query|user_input|prompt)={QUOTED}(?=\s*[,)\n]|\s*$)", re.DOTALL
+)
 _ROLE = re.compile(
     r"\brole=<?[\w.]*?(?P<role>ASSISTANT|USER|SYSTEM|TOOL)\b|_role=<ChatRole\.(\w+)", re.I
 )
@@ -293,6 +296,12 @@ def repr_role(text: str) -> str:
         return next(group for group in match.groups() if group).lower()
     head = head.lstrip()
     return next((role for name, role in _ROLE_BY_CLASS.items() if head.startswith(name)), "")
+
+
+def repr_question(text: str) -> str | None:
+    """Return the question that a request's repr holds whole, None if it holds none."""
+    match = _QUESTION.search(text[:_MAX_REPR])
+    return unquote_repr(match[1]) or None if match is not None else None
 
 
 def repr_text(text: str) -> str | None:
