@@ -317,6 +317,7 @@ def test_roles_as_the_agent_of_the_user_keeps_them() -> None:
     assert find_answer(result) == ("Five days.", None)
     assert find_answer({**result, "summary": ""}) == ("Five days.", None)
     # a bot that greets its user
-    greeting = {"role": "assistant", "name": "bot", "content": "Hello."}
-    question = {"role": "user", "name": "ann", "content": "How long?"}
-    assert find_question([greeting, question]) == ("How long?", None)
+    for name in ("bot", "user_support"):
+        greeting = {"role": "assistant", "name": name, "content": "Hello."}
+        question = {"role": "user", "name": "ann", "content": "How long?"}
+        assert find_question([greeting, question]) == ("How long?", None)

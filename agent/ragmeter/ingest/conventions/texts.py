@@ -38,7 +38,7 @@ from ragmeter.reasons import Reason
 _AUTOGEN = ("Message", "Event")  # ends of the types of AutoGen's messages
 # words by which its agents end a chat, within a message and as one
 _AUTOGEN_END = re.compile(r"\bTERMINATE\b[.!]?\s*\Z|\A\W*(?:APPROVED?|DONE|STOP|EXIT)\W*\Z")
-_AUTOGEN_USER = re.compile(r"(?:\A|_)(?:user|human|admin)(?:\Z|_)|proxy", re.IGNORECASE)
+_AUTOGEN_USER = re.compile(r"(?:\A|_)(?:user|human|admin)\d*\Z|proxy", re.IGNORECASE)
 _MAX_KEY = 64  # characters of a key
 _MAX_MESSAGES = 500  # of one list
 _MAX_DEPTH = 3  # of parts in parts, and of objects around a message
