@@ -31,7 +31,7 @@ namespace ragmeter {
     "(?:[.,]\\d{1,10})?(?:e[+-]?\\d{1,2})?"
 #define SCALE \
     "(?:(?:hundred|thousand|millionen|milliarden|milliards?|millones|millón|milhões|milhão|million" \
-    "|billion|trillion|lakh crore|lakh|crore|mio|mln|mrd|mld|tsd|mn|mm|bn|tn|cr|[kmb])(?:s\\b)?\\b\\.?|" WIDE_SCALE ")"
+    "|billion|trillion|lakh crore|lakh|crore|mio|mln|mrd|mld|tsd|mn|mm|bn|tn|cr|[kmb](?!s\\b))(?:s\\b)?\\b\\.?|" WIDE_SCALE ")"
 // Of Chinese, Japanese and Korean, which write no blank behind a number.
 #define WIDE_SCALE \
     "(?:十万|百万|千万|十亿|百亿|千亿|万亿|十萬|百萬|千萬|十億|百億|千億|兆|万|萬|亿|億|千|십만|백만|천만|십억|백억|천억|만|억|조|천)"
@@ -114,6 +114,8 @@ const char QUANTITY[] =
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter|h(?P<q4>[12])(?!\\w)|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
+    "|(?P<times>once|twice|thrice|(?:" SMALL ") times)(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)"
+    "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL ")(?![\\w]|-\\w))"
     "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp)\\b)|(?![\\w]|[.,]\\d))"
@@ -128,7 +130,7 @@ const char QUANTITY[] =
 enum Group {
     G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FRACTION, G_PARTIAL,
-    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_TIMES, G_ORDINAL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
@@ -140,7 +142,7 @@ enum Group {
 const char* const GROUPS[] = {
     "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
-    "century", "decade", "fiscal", "quarter", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "fiscal", "quarter", "times", "ordinal", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
@@ -158,23 +160,23 @@ const char* const SPELT[] = {
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
     "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
-    "half", "financial", "hird", "ifth", "ixth", "ighth", "tenth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "half", "financial", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
-    "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
+    "wice ", "imes ", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 const char* const WORDY[] = {
     "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
     "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
-    "half", "hird", "ifth", "ixth", "ighth", "tenth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
-    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "he morning", "evening", "at night",
+    "half", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice ", "imes ", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
 const char* const BEGINNINGS[] = {
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "one",
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
-    "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
+    "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "once ", "twice", "thrice", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
     "q4", "first", "second", "third", "fourth", "fif", "sixth", "seventh", "eigh", "nin", "tenth", "eleventh", "twel",
     "twentieth", "thirtieth", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
@@ -954,7 +956,7 @@ class Notation {
         return false;
     }
 
-    // Whether a number stands in passages as a part of others alone.
+    // Whether an amount or a measure stands in passages as a part of other numbers alone.
     static bool is_part(const Quantity& item, const Text& text, const std::vector<Text>& passages) {
         if (item.figure < 0 || !(item.measured || item.is_money())) return false;
         Letters figure = text.part(item.figure, item.figure_end);
@@ -1514,6 +1516,18 @@ class Notation {
                 year = full_year(year);
                 item.keys.push_back(Key{U"q", quarter, year});
                 item.single += U" " + year;
+                return true;
+            }
+            case G_TIMES: {
+                Letters low = lower(of(G_TIMES));
+                long number = low == U"once" ? 1 : low == U"twice" ? 2 : low == U"thrice" ? 3 : small_number(low.substr(0, low.find(U' ')));
+                item.keys.push_back(Key{U"times", digits(number)});
+                return true;
+            }
+            case G_ORDINAL: {
+                long number = day_number(of(G_ORDINAL));
+                if (!number) return false;
+                item.keys.push_back(Key{U"ordinal", digits(number)});
                 return true;
             }
             case G_AMOUNT: {
