@@ -40,6 +40,7 @@ _OBJECT = re.compile(
     r"\s*<?(?:\w+\.)*(?:\w*(?:Message|MessageChunk|Answer|Generation|Completion)|Prediction|Response"
     r"|TextContent|StreamingResponse|ModelResponse|LLMResult|Document|NodeWithScore|TextNode)\("
     r"|\s*\[?<[\w.<> ]{1,100} at 0x[0-9a-f]+>"  # any object without a repr of its own
+    r"|\s*<(?:async_)?(?:generator|coroutine) object>"  # of a stream that nobody has read yet
 )
 # str() of a message of LangChain4j, and of Spring AI
 _JAVA = re.compile(
