@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
+from ragmeter.core.process import end_tasks
 from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
 
@@ -228,10 +229,7 @@ class Dispatcher:
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=within)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        await end_tasks(late)
 
     async def _start_due(self) -> None:
         room = self._policy.concurrency - len(self._in_flight)

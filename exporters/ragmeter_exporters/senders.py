@@ -22,6 +22,7 @@ from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import clean_text
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.clocks import make_steady_clock
+from ragmeter.core.process import end_tasks
 from ragmeter.parts.incident_words import event_of
 from ragmeter.parts.views import Incident
 from ragmeter.store.rows import OutboxItem
@@ -179,6 +180,4 @@ class AlertSenders:
             await sender.stop()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await end_tasks(late)

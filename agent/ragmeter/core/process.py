@@ -100,7 +100,7 @@ async def run_jobs(
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and return when all have ended.
+    """Cancel tasks and return when all have ended, whatever they raise.
 
     A task that goes on is cancelled again: what it awaits may have swallowed the cancellation, as
     aiokafka's producers do when they are closed.
@@ -109,7 +109,10 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     while remaining:
         for task in remaining:
             task.cancel()
-        _, remaining = await asyncio.wait(remaining, timeout=_CANCEL_AGAIN_SECONDS)
+        ended, remaining = await asyncio.wait(remaining, timeout=_CANCEL_AGAIN_SECONDS)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # else asyncio logs that nobody has looked at it
 
 
 class Heartbeat:

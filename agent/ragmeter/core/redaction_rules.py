@@ -127,6 +127,8 @@ class RedactionRule:
             (compile_pattern(text), hints, text in rule.long)
             for text, hints in rule.patterns.items()
         ]
+        self._hinted = any(rule.patterns.values())
+        self._needs_long = bool(rule.long)
         self._check = rule.check
         self._back = rule.back
         self.builtin = pattern is None
@@ -160,10 +162,8 @@ class RedactionRule:
 
     def _search_all(self, text: str, deadline: float) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        lower = text.lower() if any(hints for _, hints, _ in self._patterns) else ""
-        has_long = (
-            any(long for _, _, long in self._patterns) and _LONG_WORD.search(text) is not None
-        )
+        lower = text.lower() if self._hinted else ""
+        has_long = self._needs_long and _LONG_WORD.search(text) is not None
         for pattern, hints, long in self._patterns:
             if long and not has_long:
                 continue

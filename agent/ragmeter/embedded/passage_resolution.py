@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from ragmeter.config.inputs import ResolverSettings
 from ragmeter.core.counters import Counts, StateWriter
 from ragmeter.core.errors import StateLostError, StateUnavailable
-from ragmeter.core.process import Heartbeat
+from ragmeter.core.process import Heartbeat, end_tasks
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.passage_resolver import PassageResolver, encode_trace, needs_passage_texts
 from ragmeter.ingest.redaction import Redactor
@@ -140,9 +140,7 @@ class PassageResolution:
             if not together.done():
                 return  # the traces wait for the next start
         finally:
-            for task in (*work, together, stopped):
-                task.cancel()
-            await asyncio.gather(*work, together, stopped, return_exceptions=True)
+            await end_tasks([*work, together, stopped])
         counts: Counts = resolver.counts()
         resolved = [HeldTrace(row.id, task.result()) for row, task in zip(rows, work, strict=True)]
 

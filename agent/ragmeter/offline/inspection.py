@@ -200,7 +200,7 @@ _CURES_BY_REASON = {
     " input.value",
     Reason.REDACTION_FAILED: "a rule of privacy.redact ran out of time: make its pattern simpler",
 }
-# What switches the capture of texts on, by the convention of the span that has none.
+# These settings switch the capture of texts on, by the convention of the span that has none.
 _CAPTURES = {
     "openllmetry": "TRACELOOP_TRACE_CONTENT=true",
     "otel_genai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true; of Azure:"

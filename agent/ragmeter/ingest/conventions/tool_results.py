@@ -51,8 +51,8 @@ _SEARCHED = (
     "references",
     "reference",
 )
-# What an application calls what it retrieved, beside the answer that it gives back. A model may
-# write such a field itself.
+# Applications call so what they retrieved, beside the answer that they give back. A model may write
+# such a field itself.
 _RETRIEVED = (
     "documents",
     "retrieved_documents",

@@ -1,0 +1,54 @@
+"""Tasks that are cancelled until they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+from ragmeter.core import process
+from ragmeter.core.process import end_tasks
+
+
+def test_a_task_that_swallows_cancellations_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_CANCEL_AGAIN_SECONDS", 0.01)
+    swallowed: list[int] = []
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if len(swallowed) == 2:
+                    raise
+                swallowed.append(1)
+
+    async def go() -> None:
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        await end_tasks([task])
+        assert task.cancelled()
+
+    asyncio.run(go())
+    assert len(swallowed) == 2
+
+
+def test_errors_of_the_tasks_are_nobodys_concern(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError("no broker")
+
+    async def go() -> None:
+        tasks = [asyncio.create_task(fail()), asyncio.create_task(asyncio.sleep(60))]
+        await asyncio.sleep(0)
+        await end_tasks(tasks)
+        await end_tasks([])
+        del tasks
+        gc.collect()
+
+    asyncio.run(go())
+    assert caplog.text == ""
