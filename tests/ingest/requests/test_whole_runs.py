@@ -452,3 +452,21 @@ def test_a_model_with_half_a_surrogate_pair_can_be_written() -> None:
     run.span("llm", None, (0, 1), {KIND: "LLM", "llm.model_name": "m\ud800", **messages("a", "b")})
     assert only(run).model == "m?"
     assert only(run).model_dump_json()
+
+
+def test_each_turn_of_a_conversation_is_a_request() -> None:
+    run = Run(scope="pipecat")
+    talk = run.span("conversation", None, (0, 60), {"conversation.id": "c1"})
+    for number, question in enumerate(("How long do refunds take?", "And returns?")):
+        at = 10 * number
+        mark = {"turn.number": number, "turn.type": "conversation", "conversation.id": "c1"}
+        turn = run.span("turn", talk, (at, at + 9), mark)
+        said = json.dumps([{"role": "user", "content": question}])
+        call = {"gen_ai.operation.name": "chat", "input": said, "output": (A, B)[number]}
+        run.span("llm", turn, (at + 1, at + 3), {**call, "metrics.ttfb": 0.5})
+    first, second = read(run).traces
+    assert (first.query, first.answer) == ("How long do refunds take?", A)
+    assert (second.query, second.answer) == ("And returns?", B)
+    assert first.tags["session"] == second.tags["session"]
+    assert first.timings is not None
+    assert first.timings["first_token"] == 1.5

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from itertools import islice
 from typing import Any
 
+from ragmeter.ingest.conventions.joined_documents import is_heading, split_joined_documents
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.streams import read_event_lines
 from ragmeter.ingest.conventions.values import (
@@ -42,8 +41,6 @@ _MAX_DEPTH = 6  # of objects around a list
 _MAX_LAYERS = 6  # of one document
 _MAX_METADATA = 32  # keys of one document
 _MAX_METADATA_TEXT = 512  # characters of one value
-_MAX_HEADING = 200  # characters that a tool writes before the first of its joined documents
-
 _MAX_ERROR = 600  # characters of what a tool says in place of its result
 _ERROR = re.compile(
     r"(?:error:|error (?:executing|invoking|calling|running|while|in tool|occurred)"
@@ -52,13 +49,8 @@ _ERROR = re.compile(
     r"|traceback \(most recent|failed to (?:call|execute|invoke|run) )",
     re.IGNORECASE,
 )
-_CONTENT_TAG = re.compile(
-    r"<(document_contents?|page_content|content|text)>(.*?)(?:</\1>|\Z)", re.DOTALL
-)
-_SOURCE_TAG = re.compile(r"<(?:source|id|title|url)>([^<>]{1,500})</")
 _SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
 _MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
-_END_TAG = re.compile(r"(?:</\w+>\s*)+$")
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
@@ -340,16 +332,17 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
         return None  # of MCP
     if isinstance(opened, dict) and isinstance(opened.get("structuredContent"), dict):
         structured = read_documents(opened["structuredContent"])
-        if has_texts(structured):
-            return structured
+        if structured and has_texts(structured):
+            return _split_texts(structured)
     documents = None if _holds_messages(opened) else read_documents(opened)
     if documents:
         if not has_texts(documents):
             return None
         only = documents[0]
         # one text without an id may be a list that the tool or its framework has joined
-        joined = len(documents) == 1 and not only.id and only.gap is None
-        return (_read_tool_text(only.text or "") if joined else None) or documents
+        if len(documents) == 1 and not only.id and only.gap is None:
+            return _read_tool_text(only.text or "") or documents
+        return _split_texts(documents)
     if documents is not None:
         return documents
     if isinstance(opened, dict):  # a message of LangChain, or the one field that a tool returns
@@ -394,46 +387,28 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
         kept.endswith(":") and "\n" not in kept
     ):
         return []  # said in words, or a heading without anything below it
-    return split_joined_documents(kept) or [_document(text)]
+    return _split(kept) or [_document(text)]
 
 
-@cache
-def _joints() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern, re.MULTILINE) for pattern in key_list("joined_documents"))
+def _split(text: str) -> list[RetrievedDocument] | None:
+    joined = split_joined_documents(text) or ()
+    return [_document(one.text, id=one.id[:MAX_ID]) for one in joined] or None
 
 
-def split_joined_documents(text: str) -> list[RetrievedDocument] | None:
-    """Split a text in which a tool has joined its documents, None for any other text.
+def _split_texts(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
+    """Split each of the texts that a tool gave apart, without the heading above them.
 
-    The marks between them are those of `joined_documents` in `value_keys.yaml`. Numbers must count
-    up by one: `[3]` in the middle of a text is a citation.
+    A document with an id or a score of its own is one.
     """
-    for pattern in _joints():
-        marks = list(islice(pattern.finditer(text), MAX_DOCUMENTS))
-        if not marks or marks[0].start() > _MAX_HEADING:
-            continue
-        numbers = [int(mark["number"]) for mark in marks if "number" in mark.groupdict()]
-        if numbers and (numbers[0] > 1 or numbers != [*range(numbers[0], numbers[-1] + 1)]):
-            continue
-        ends = [*(mark.start() for mark in marks[1:]), len(text)]
-        pieces = [
-            _inner_document(
-                mark.groupdict().get("id") or "",
-                _END_TAG.sub("", text[mark.end() : end].strip()).strip(),
-            )
-            for mark, end in zip(marks, ends, strict=True)
+    if len(documents) > 1 and is_heading(documents[0].text or ""):
+        documents = documents[1:]
+    found: list[RetrievedDocument] = []
+    for document in documents:
+        plain = document.text and not document.id and document.score is None
+        found += (_split(document.text or "") if plain and document.gap is None else None) or [
+            document
         ]
-        return [_document(piece, id=name[:MAX_ID]) for name, piece in pieces if piece]
-    return None
-
-
-def _inner_document(name: str, text: str) -> tuple[str, str]:
-    """Return id and text of a document, which may have tags of its own for source and content."""
-    content = _CONTENT_TAG.search(text)
-    source = _SOURCE_TAG.search(text[: content.start()]) if content else None
-    if content is None:
-        return name, text
-    return source[1].strip() if source else name, content[2].strip()
+    return found[:MAX_DOCUMENTS]
 
 
 def _rows(value: Mapping[str, Any]) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""Frameworks with their own attributes: Spring AI, Vercel AI SDK and Genkit.
+"""Frameworks with their own attributes: Spring AI, Vercel AI SDK, Genkit and Pipecat.
 
 `key_tables.yaml` has the sources of each and what to beware of.
 """
@@ -129,6 +129,15 @@ def read_genkit(span: Span, full: bool = True) -> SpanContent:
         ] or None
         output = parse_nested_json(attributes.get("genkit:output"))
         fill_tokens(content, output.get("usage") if isinstance(output, dict) else None)
+    return content
+
+
+def read_pipecat(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Pipecat."""
+    content = read_by_table(key_table("pipecat"), span.attributes, full)
+    wait_seconds = parse_number(span.attributes.get("metrics.ttfb"))
+    if content.role is SpanRole.LLM and wait_seconds is not None and 0 <= wait_seconds < 1e6:
+        content.first_token_ns = span.start + round(wait_seconds * 1e9) if span.start else None
     return content
 
 

@@ -212,6 +212,9 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
     text = last_text_of(prompts, "user")
     if content.query is None and text is not None:
         content.query, content.query_gap = with_gap(text, Reason.QUERY_TRUNCATED)
+    if span.scope.startswith("io.quarkus") and "\n" in (content.query or ""):
+        # all messages of the prompt, joined without their roles
+        content.query, content.query_gap = None, Reason.PROMPT_ONLY
     reply = reply_of(replies)
     reply = reply or last_text_of(replies, "user") or reply
     if reply == "" and _stopped_for_tools(span):

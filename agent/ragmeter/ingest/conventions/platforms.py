@@ -1,4 +1,4 @@
-"""Tracing platforms with own attributes: MLflow, LangSmith, Prompt flow and Monocle.
+"""Tracing platforms with own attributes: MLflow, LangSmith, Prompt flow, Monocle and Sentry.
 
 `key_tables.yaml` has the sources of each and what to beware of.
 """
@@ -126,6 +126,16 @@ def read_promptflow(span: Span, full: bool = True) -> SpanContent:
         if answer is not None or gap is not None:
             content.answer = answer
             content.answer_gap = gap
+    return content
+
+
+def read_sentry(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Sentry's."""
+    content = read_by_table(key_table("sentry"), span.attributes, full)
+    calls = parse_nested_json(span.attributes.get("gen_ai.response.tool_calls"))
+    if content.role is SpanRole.LLM and calls and not content.light and not content.answer:
+        content.calls_tools = True
+        content.answer = None
     return content
 
 

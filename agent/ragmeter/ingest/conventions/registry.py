@@ -108,6 +108,8 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("laminar"),
     Convention("trulens"),
     Convention("vector_db", vector_databases.read_vector_db, vector_databases.matches_vector_db),
+    Convention("sentry", platforms.read_sentry),
+    Convention("pipecat", frameworks.read_pipecat),
     Convention("content_events", content_events.read_content_events),
     Convention("otel_genai", otel_genai.read_otel_genai),
 )

@@ -48,6 +48,9 @@ _BEDROCK = (
     "metadata",
 )
 _AGENT_EVENTS = frozenset(("chunk", "trace", "returnControl", "files"))  # of Bedrock's agents
+_FLOW_EVENTS = frozenset(  # of Bedrock's flows
+    ("flowOutputEvent", "flowCompletionEvent", "flowTraceEvent", "flowMultiTurnInputRequestEvent")
+)
 _PLAIN_KEYS = ("content", "text", "token", "chunk", "delta", "output", "answer", "response")
 _BESIDE = frozenset((*_PLAIN_KEYS, "index", "id", "finish_reason", "done", "model", "created_at"))
 # Events are named at the first keys, and hold a piece of text at the others, in all products.
@@ -124,6 +127,8 @@ def read_stream(value: Sequence[Any]) -> Stream | None:
     chunks = [item for item in items if isinstance(item, dict)]
     if len(chunks) < len(items):
         return None
+    if all(chunk.keys() <= _FLOW_EVENTS for chunk in chunks):
+        return _flow_output(chunks)
     pieces = [_chunk_text(chunk) for chunk in chunks]
     known = [piece for piece in pieces if piece is not None]
     if len(known) == len(chunks):
@@ -133,6 +138,18 @@ def read_stream(value: Sequence[Any]) -> Stream | None:
     if len(texts) == len(chunks) and (_is_streamed(texts) or _holds_earlier(texts)):
         return Stream(texts[-1] if _holds_earlier(texts) else "".join(texts))
     return _stream_by_form(chunks)
+
+
+def _flow_output(events: Sequence[Mapping[str, Any]]) -> Stream:
+    """Return the output of a flow of Bedrock's; of several nodes nobody knows which is shown."""
+    contents = [
+        event["flowOutputEvent"].get("content")
+        for event in events
+        if isinstance(event.get("flowOutputEvent"), dict)
+    ]
+    texts = [one.get("document") for one in contents if isinstance(one, dict)]
+    only = texts[0] if len(texts) == 1 else None
+    return Stream(only if isinstance(only, str) else None)
 
 
 def _known_stream(chunks: Sequence[Mapping[str, Any]], pieces: Sequence[str]) -> Stream | None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import unescape
 from itertools import pairwise
 from typing import Any
 
@@ -61,6 +62,7 @@ _TOLD = re.compile(
     r"^(?!user|tool|raw|api|http|error|retriev|search|sql)(?:[a-z]+[_-]?){0,2}(?:answer|response|reply|report)$",
     re.IGNORECASE,
 )
+_SSML_TAG = re.compile(r"<[^<>]{1,300}>")
 _ANSWERS = ("answer", "final_answer", "generated_text", "completion", "generation", "reply")
 _CONTENT = ("parts", "content", "_content", "blocks", "contents", "text")  # of a message
 # Parts of a message that nobody reads as the answer, in the words of all conventions.
@@ -579,6 +581,12 @@ class _Search:
             return
         if self.role == "user" and {"query", "variables"} <= value.keys():  # GraphQL
             yield from self.texts(value["variables"], depth + 1)
+        if self.role == "user" and isinstance(value.get("slots"), dict):
+            yield from self._spoken(value["slots"])
+        if isinstance(value.get("document"), str) and len(value) == 1:  # of Bedrock's flows
+            yield value["document"]
+        if self.role == "assistant" and isinstance(value.get("ssml"), str):  # of Alexa
+            yield unescape(_SSML_TAG.sub("", value["ssml"])).strip()
         if self.role == "assistant" and _is_error(value):
             return
         if value.keys() == {"type", "value"}:  # LangWatch
@@ -618,6 +626,14 @@ class _Search:
             only = next(iter(value.values()))
             if isinstance(only, str) and str(next(iter(value))).lower() not in skipped:
                 yield from self.texts(only, depth + 1)
+
+    def _spoken(self, slots: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what a user of Alexa has said freely: the slot that is named as a question."""
+        for name, slot in slots.items():
+            if name.lower() in self.keys or _ASKED.search(name):
+                text = slot.get("value") if isinstance(slot, dict) else None
+                if isinstance(text, str) and text:
+                    yield text
 
 
 def _is_error(value: Mapping[str, Any]) -> bool:

@@ -36,6 +36,8 @@ _MESSAGE_KEYS = (
     "ai.prompt.messages",
     "gen_ai.prompt",
     "ai.prompt",
+    "gen_ai.request.messages",
+    "input",
 )
 # Lists beside or within an answer that hold what the server searched for it: of Perplexity, Groq,
 # Dify, Flowise and Google's search.

@@ -417,6 +417,8 @@ def _find_agents(root: SpanNode) -> list[SpanNode]:
 
 def _is_request(node: SpanNode, parts: list[SpanNode], whole: bool) -> bool:
     """Return whether a span is one request, though parts of it could be requests themselves."""
+    if sum(map(_is_turn, parts)) > 1:
+        return False
     if node.role is not SpanRole.OTHER and (
         len(parts) == 1 or _has_content(node) or _is_agent(node)
     ):
@@ -442,6 +444,7 @@ def is_run(node: SpanNode) -> bool:
     # Google's ADK tells an agent by the name of the span only
     return (
         _is_agent(node)
+        or _is_turn(node)
         or node.preview.convention == "google_adk"
         or node.span.attributes.get("traceloop.span.kind") == "workflow"
     )
@@ -453,6 +456,11 @@ def _is_agent(node: SpanNode) -> bool:
         if isinstance(kind, str) and ("agent" in kind.lower() or kind in key_set("run_kinds")):
             return True
     return node.span.name in key_set("run_names")
+
+
+def _is_turn(node: SpanNode) -> bool:
+    """Return whether a span is one turn of a conversation, as its framework says."""
+    return any(key in node.span.attributes for key in key_list("turn_marks"))
 
 
 def _question(node: SpanNode) -> str | None:
