@@ -212,6 +212,7 @@ _CAPTURES = {
     "logfire": "InstrumentationSettings(include_content=True)",
     "openinference": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
     "langfuse": "@observe(capture_input=True, capture_output=True)",
+    "sentry": "send_default_pii=True; of JavaScript: recordInputs and recordOutputs",
     "google_adk": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_and_event",
 }

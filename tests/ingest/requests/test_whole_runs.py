@@ -470,3 +470,24 @@ def test_each_turn_of_a_conversation_is_a_request() -> None:
     assert first.tags["session"] == second.tags["session"]
     assert first.timings is not None
     assert first.timings["first_token"] == 1.5
+
+
+def test_a_turn_that_goes_on_after_a_tool_is_one_request() -> None:
+    run = Run(scope="livekit-agents")
+    talk = run.span("agent_session", None, (0, 60), {"lk.room_name": "r1"})
+    one = run.span("agent_turn", talk, (1, 3), {"lk.generation_id": "s_1", "lk.user_input": "Q1?"})
+    said = json.dumps({"items": [{"type": "message", "role": "user", "content": ["Q1?"]}]})
+    calls = {"lk.chat_ctx": said, "lk.response.function_calls": '[{"name": "search_faq"}]'}
+    run.span("llm_node", one, (1, 2), calls)
+    tool = {"lk.function_tool.name": "search_faq", "lk.function_tool.output": A}
+    run.span("function_tool", one, (2, 3), tool)
+    goes_on = {"lk.generation_id": "s_2", "lk.parent_generation_id": "s_1"}
+    two = run.span("agent_turn", talk, (3, 5), goes_on)
+    run.span("llm_node", two, (3, 4), {"lk.chat_ctx": said, "lk.response.text": "14 days"})
+    third = {"lk.generation_id": "t_1", "lk.user_input": "Q2?"}
+    other = run.span("agent_turn", talk, (9, 12), third)
+    run.span("llm_node", other, (9, 10), {"lk.chat_ctx": said, "lk.response.text": "Hello"})
+    first, second = read(run).traces
+    assert (first.query, first.answer) == ("Q1?", "14 days")
+    assert [passage.text for passage in first.passages or []] == [A]
+    assert (second.query, second.answer, second.passages) == ("Q2?", "Hello", None)

@@ -26,6 +26,7 @@ from ragmeter.ingest.conventions.values import (
     is_truncated,
     key_list,
     looks_like_json,
+    mcp_texts,
     parse_json_or_literal,
     parse_nested_json,
     parse_number,
@@ -354,6 +355,8 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
 def _open_tool_output(value: Any) -> Any:
     """Open JSON, Python's text form of a list, and the repr of a message of a tool."""
     opened = parse_json_or_literal(value)
+    if isinstance(opened, str) and (texts := mcp_texts(opened)) is not None:
+        return texts
     if isinstance(opened, str) and is_repr(opened):
         opened = parse_json_or_literal(repr_text(opened))
     return opened

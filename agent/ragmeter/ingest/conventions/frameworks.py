@@ -1,4 +1,4 @@
-"""Frameworks with their own attributes: Spring AI, Vercel AI SDK, Genkit and Pipecat.
+"""Frameworks with their own attributes: Spring AI, Vercel AI SDK, Genkit, Pipecat and LiveKit.
 
 `key_tables.yaml` has the sources of each and what to beware of.
 """
@@ -8,7 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ragmeter.ingest.conventions.documents import MAX_DOCUMENTS, read_document
+from ragmeter.ingest.conventions.documents import (
+    MAX_DOCUMENTS,
+    read_document,
+    read_tool_documents,
+)
 from ragmeter.ingest.conventions.key_tables import (
     fill_documents,
     fill_tokens,
@@ -23,9 +27,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import (
-    read_messages,
-)
+from ragmeter.ingest.conventions.texts import last_text_of, read_messages
 from ragmeter.ingest.conventions.values import (
     is_hidden,
     parse_count,
@@ -138,6 +140,28 @@ def read_pipecat(span: Span, full: bool = True) -> SpanContent:
     wait_seconds = parse_number(span.attributes.get("metrics.ttfb"))
     if content.role is SpanRole.LLM and wait_seconds is not None and 0 <= wait_seconds < 1e6:
         content.first_token_ns = span.start + round(wait_seconds * 1e9) if span.start else None
+    return content
+
+
+def read_livekit(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of LiveKit's agents."""
+    attributes = span.attributes
+    if "lk.function_tool.name" in attributes:
+        content = SpanContent(SpanRole.TOOL, "livekit")
+        if attributes.get("lk.function_tool.is_error") is not True:
+            content.documents = read_tool_documents(attributes.get("lk.function_tool.output"))
+        return content
+    if "lk.chat_ctx" not in attributes or span.name != "llm_node":
+        role = SpanRole.CHAIN if "lk.generation_id" in attributes else SpanRole.OTHER
+        return read_by_table(key_table("livekit"), attributes, full, role)
+    content = SpanContent(SpanRole.LLM, "livekit")
+    if full or not defer_content(content):
+        history = parse_nested_json(attributes["lk.chat_ctx"])
+        items = history.get("items") if isinstance(history, dict) else history
+        content.query = last_text_of(read_messages(items), "user")
+        content.answer = scalar_text(attributes.get("lk.response.text"))
+        calls = parse_nested_json(attributes.get("lk.response.function_calls"))
+        content.calls_tools = content.answer is None and bool(calls)
     return content
 
 

@@ -41,11 +41,12 @@ _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
 _SNIPPET = re.compile(r"(?:^|\]?, )\[?snippet: ")
 # the heading above what was found, which is no document itself
 _HEADING = re.compile(
-    r"\W*(?:(?:here (?:are|is)|showing|top|the|your|all)\b[^\n]{0,40})?"
-    r"(?:(?:web|detailed|relevant|retrieved|matching|similar|knowledge(?: base)?|\d{1,4}|\w+) )?"
-    r"(?:(?:search|query|retrieval) )?(?:results?|documents?|passages?|matches|sources|hits|entries"
-    r"|articles|snippets|chunks|excerpts|memories|ergebnisse|treffer|dokumente)\b[^\n]{0,160}"
-    r"|\W*(?:found|retrieved) (?:the following|\d{1,4})\b[^\n]{0,160}",
+    r"[\s#*=-]*(?:here (?:are|is)|these are|showing|top|the|all|your)?[^\n<:]{0,40}?"
+    r"\b(?:(?:results?|hits|matches|ergebnisse|treffer)\b"
+    r"(?: (?:for|from|in|of|on|matching|zu|für)\b[^\n]{0,160}|[^\w\n]*)"
+    r"|(?:documents?|passages?|sources|entries|articles|snippets|chunks|excerpts|memories|dokumente)\b"
+    r"[^\n]{0,160}:[\s*]*)"
+    r"|[\s#*=-]*(?:found|retrieved|gefunden:?) (?:the following|\d{1,4})\b[^\n]{0,160}",
     re.IGNORECASE,
 )
 

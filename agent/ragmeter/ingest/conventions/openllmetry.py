@@ -27,10 +27,12 @@ from ragmeter.ingest.conventions.texts import (
     reply_of,
 )
 from ragmeter.ingest.conventions.values import (
+    flattened_items,
     has_flattened_items,
     is_hidden,
     is_truncated,
     parse_nested_json,
+    parse_number,
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
@@ -39,6 +41,8 @@ from ragmeter.reasons import Reason
 _TRACELOOP_KIND = "traceloop.span.kind"
 _ENTITY = "traceloop.entity."
 _ASSOCIATION = "traceloop.association.properties."
+_RANKED = re.compile(r"Doc (\d{1,4}), Score: ([\d.e-]+)")
+_MAX_RANKED = 100  # characters of such a line
 _MAX_TAGS = 32
 _SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
 _RETRIEVES = re.compile(r"_?(?:retrieve|retrieval)(?![a-z]*_chain)(?:_|$|[A-Z])")
@@ -65,6 +69,7 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     )
     if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or may_retrieve:
         documents = read_documents(_outputs(output))
+        documents = _ranking(span) if documents is None else documents
         if content.role is SpanRole.CHAIN and has_texts(documents):
             content.role = SpanRole.RETRIEVER
     content.session = scalar_text(attributes.get(_ASSOCIATION + "session_id"))
@@ -92,6 +97,23 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     else:
         content.answer, content.answer_gap = find_answer(output)
     return content
+
+
+def _ranking(span: Span) -> list[RetrievedDocument] | None:
+    """Return what Cohere has ranked: completions `Doc 1, Score: 0.9` of the prompts' documents."""
+    prompts = flattened_items(span.attributes, "gen_ai.prompt")
+    given = [scalar_text(one.get("content")) for _, one in prompts if one.get("role") != "user"]
+    ranked: list[RetrievedDocument] = []
+    for _, one in flattened_items(span.attributes, "gen_ai.completion"):
+        match = _RANKED.fullmatch(str(one.get("content"))[:_MAX_RANKED])
+        if match is None or int(match[1]) >= len(given):
+            return None
+        ranked.append(
+            RetrievedDocument(
+                text=given[int(match[1])], score=parse_number(match[2]), score_kind="similarity"
+            )
+        )
+    return ranked or None
 
 
 def _entity(span: Span) -> str:

@@ -1,4 +1,4 @@
-"""Tracing platforms with own attributes: MLflow, LangSmith, Prompt flow, Monocle and Sentry.
+"""Tracing platforms with own attributes: MLflow, LangSmith, Prompt flow, Sentry and others.
 
 `key_tables.yaml` has the sources of each and what to beware of.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.ingest.conventions.key_tables import (
@@ -16,6 +17,8 @@ from ragmeter.ingest.conventions.key_tables import (
     key_table,
     read_by_table,
 )
+from ragmeter.ingest.conventions.openinference import read_openinference
+from ragmeter.ingest.conventions.openllmetry import read_openllmetry
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
@@ -25,6 +28,7 @@ from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
     is_embedding,
     is_truncated,
+    key_spellings,
     parse_cost,
     parse_json_or_literal,
     parse_nested_json,
@@ -38,6 +42,7 @@ _MLFLOW_SCORER = ("mlflow.traceTag.mlflow.trace.sourceScorer", "mlflow.trace.sou
 _MLFLOW_SCORES = ("score", "relevance_score", "similarity_score", "similarity")
 _LANGCHAIN_STEPS = ("seq:step:", "map:key:", "graph:step:")  # the position in a chain
 _PROMPTFLOW_EVALUATION = ("referenced.line_run_id", "referenced.batch_run_id")
+_HONEYHIVE_SIDES = ("honeyhive_inputs.", "honeyhive_outputs.")
 _MONOCLE_USERS = ("user", "human")
 _MONOCLE_ASSISTANTS = ("assistant", "ai", "AIMessage")
 _MONOCLE_ENTITIES = 8  # of one span; real ones have 4
@@ -137,6 +142,62 @@ def read_sentry(span: Span, full: bool = True) -> SpanContent:
         content.calls_tools = True
         content.answer = None
     return content
+
+
+def read_braintrust(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Braintrust."""
+    attributes = span.attributes
+    table = key_table("braintrust")
+    kind = _member(attributes, "braintrust.span_attributes", "type")
+    content = read_by_table(table, attributes, full, table.roles.get(kind or "", SpanRole.CHAIN))
+    if content.role is SpanRole.LLM:
+        content.model = _member(attributes, "braintrust.metadata", "model")
+        fill_tokens(content, parse_nested_json(attributes.get("braintrust.metrics")))
+    return content
+
+
+def _member(attributes: Mapping[str, Any], name: str, key: str) -> str | None:
+    opened = parse_nested_json(attributes.get(name))
+    return scalar_text(opened.get(key)) if isinstance(opened, dict) else None
+
+
+def read_honeyhive(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of HoneyHive."""
+    content = read_by_table(key_table("honeyhive"), span.attributes, full)
+    if not content.light:
+        sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        for key, value in span.attributes.items():
+            for prefix, side in zip(_HONEYHIVE_SIDES, sides, strict=True):
+                if key.startswith(prefix):
+                    side[key.removeprefix(prefix)] = parse_nested_json(value)
+        fill_content(content, *(side or None for side in sides))
+    return content
+
+
+def read_langtrace(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Langtrace."""
+    content = read_by_table(key_table("langtrace"), span.attributes, full)
+    fill_tokens(content, parse_nested_json(span.attributes.get("llm.token.counts")))
+    return content
+
+
+def read_traceai(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Future AGI's traceAI."""
+    return read_openinference(_respelled(span, key_spellings("traceai")), full)
+
+
+def read_old_openllmetry(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of OpenLLMetry's first attributes."""
+    return read_openllmetry(_respelled(span, key_spellings("openllmetry")), full)
+
+
+def _respelled(span: Span, spellings: Mapping[str, str]) -> Span:
+    """Return a span with the names of attributes that another reader knows, by their beginnings."""
+    attributes = {}
+    for key, value in span.attributes.items():
+        old = next((one for one in spellings if key.startswith(one)), "")
+        attributes[spellings[old] + key.removeprefix(old) if old else key] = value
+    return replace(span, attributes=attributes)
 
 
 def read_monocle(span: Span, full: bool = True) -> SpanContent:

@@ -32,6 +32,7 @@ _BODIES = (
     "genkit:output",
     "raw_response",
     "response_data",
+    "braintrust.output_json",
 )
 _REPLY_EVENTS = ("gen_ai.output.messages", "gen_ai.client.inference.operation.details")
 _REASON_KEYS = (

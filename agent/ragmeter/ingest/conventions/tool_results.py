@@ -37,6 +37,8 @@ _MESSAGE_KEYS = (
     "gen_ai.prompt",
     "ai.prompt",
     "gen_ai.request.messages",
+    "braintrust.input_json",
+    "confident.span.input",
     "input",
 )
 # Lists beside or within an answer that hold what the server searched for it: of Perplexity, Groq,

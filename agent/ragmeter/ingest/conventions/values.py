@@ -66,6 +66,8 @@ _BARE = re.compile(
 _TEXT = re.compile(
     rf"\b(?:text|content|_content|data|answer|response)={QUOTED}(?=\s*[,)\n\]]|\s*$)", re.DOTALL
 )
+# texts of a reply of MCP's Python client
+_TEXT_CONTENT = re.compile(rf"TextContent\(type='text', text={QUOTED}", re.DOTALL)
 _QUESTION = re.compile(
     rf"\b(?:question|query|user_query|user_input|prompt)={QUOTED}(?=\s*[,)\n]|\s*$)", re.DOTALL
 )
@@ -94,6 +96,13 @@ def key_list(name: str) -> tuple[str, ...]:
 def key_set(name: str) -> frozenset[str]:
     """Return a list of `value_keys.yaml` as a set."""
     return frozenset(_value_keys()[name])
+
+
+@cache
+def key_spellings(name: str) -> dict[str, str]:
+    """Return the names of attributes that a convention knows, by those of another one."""
+    spellings: dict[str, str] = _value_keys()["spellings"][name]
+    return spellings
 
 
 @cache
@@ -316,3 +325,11 @@ def repr_text(text: str) -> str | None:
     if match is None and (_OBJECT.match(head) is not None or not _CALL.match(head)):
         match = _TEXT.search(head)  # in an object of any other class it may be anything
     return unquote_repr(match[1]) or None if match is not None else None
+
+
+def mcp_texts(text: str) -> list[str] | None:
+    """Return the texts in the repr of a tool's reply by MCP, None for any other text."""
+    head = text[:_MAX_REPR]
+    if "TextContent(type='text'" not in head or "isError=True" in head:
+        return None
+    return [unquote_repr(match[1]) for match in _TEXT_CONTENT.finditer(head)]

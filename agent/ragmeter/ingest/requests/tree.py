@@ -225,6 +225,7 @@ def build_span_tree(spans: Sequence[Span]) -> SpanTree:
             # spans that name the same parent belong together, even if it never arrives
             parent = absent.setdefault(parent_id, SpanNode(MISSING, SpanContent(), root))
         node.parent = parent
+    _join_turns(nodes.values())
     _break_cycles(nodes, root)
     for node in nodes.values():
         if node.parent is not None:
@@ -233,6 +234,19 @@ def build_span_tree(spans: Sequence[Span]) -> SpanTree:
     tree = SpanTree(root)
     _read_spans(tree)
     return tree
+
+
+def _join_turns(nodes: Iterable[SpanNode]) -> None:
+    """Put a span that goes on with a turn below the span that began it (LiveKit)."""
+    turns = {
+        turn: node
+        for node in nodes
+        if isinstance(turn := node.span.attributes.get("lk.generation_id"), str)
+    }
+    for node in turns.values():
+        before = turns.get(str(node.span.attributes.get("lk.parent_generation_id")))
+        if before is not None and before is not node:
+            node.parent = before
 
 
 def _unique(spans: Iterable[Span]) -> list[Span]:
