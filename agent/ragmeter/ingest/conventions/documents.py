@@ -169,7 +169,11 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
     named = (
         layer[key] for layer in layers for key in key_list("document_sentence") if key in layer
     )
-    return next((text for text in named if isinstance(text, str) and _is_sentence(text)), None)
+    sentences = [text for text in named if isinstance(text, str)]
+    # a hit of a vector search that has this text alone is no list of names
+    alone = [text for one in layers for text in one.values() if isinstance(text, str)]
+    scored = alone == sentences and _score(layers)[0] is not None
+    return next((text for text in sentences if _is_sentence(text, scored)), None)
 
 
 def _plain_text(text: Any) -> str | None:
@@ -179,7 +183,7 @@ def _plain_text(text: Any) -> str | None:
     ):  # parts of Genkit
         text = "\n".join(str(one["text"]) for one in text)
     if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
-        text = text.get("text")
+        text = text.get("text") or text.get("value")
     held = isinstance(text, str) and bool(text.strip()) and not is_embedding(text)
     return text if isinstance(text, str) and held else None
 
@@ -193,9 +197,9 @@ def _pieces(value: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
 
 
-def _is_sentence(text: str) -> bool:
+def _is_sentence(text: str, scored: bool) -> bool:
     """Return whether a text reads as a sentence rather than as a name or a title."""
-    if not text.rstrip("\"'”»)] \n").endswith(_SENTENCE_ENDS):
+    if not scored and not text.rstrip("\"'”»)] \n").endswith(_SENTENCE_ENDS):
         return False
     words = len(text.split(None, _MIN_SENTENCE))
     return words >= _MIN_SENTENCE or (not text.isascii() and len(text) >= 2 * _MIN_SENTENCE * words)

@@ -29,10 +29,10 @@ _LONG_RULE = 10  # signs of a rule that no writer of Markdown types
 _RULE_AT_END = re.compile(r"\s*^[ \t]*(?:-{3,}|={3,}|\*{3,}|_{3,})\s*\Z", re.MULTILINE)
 _LABELLED = re.compile(
     r"(?P<mark>[ \t]*(?:\[\d{1,3}\] |\d{1,3}[.)] |[-*•] |#{1,6} )?)"
-    r"(?:\*\*|__)?(?P<label>[A-Za-z][A-Za-z _]{1,30}?)(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|$)"
+    r"(?:\*\*|__)?(?P<label>[A-Za-z][A-Za-z _]{1,30}?)(?:\*\*|__)?::?(?:\*\*|__)?(?:[ \t]+|$)"
     r"(?P<value>.*)"
 )
-_ITEM = re.compile(r"^(?P<number>\d{1,3})[.)][ \t]+(?P<title>\S.*)$", re.MULTILINE)
+_ITEM = re.compile(r"^(?P<number>\d{1,3})[.):][ \t]+(?P<title>\S.*)$", re.MULTILINE)
 _LINK = re.compile(
     r"^(?:[-*•] |\d{1,3}[.)] |#{1,6} )?\[[^\]\n]{1,300}\]\((?P<id>[^)\s]{1,500})\)", re.M
 )
@@ -46,6 +46,7 @@ _HEADING = re.compile(
     r"(?: (?:for|from|in|of|on|matching|zu|für)\b[^\n]{0,160}|[^\w\n]*)"
     r"|(?:documents?|passages?|sources|entries|articles|snippets|chunks|excerpts|memories|dokumente)\b"
     r"[^\n]{0,160}:[\s*]*)"
+    r"|[\s#*=-]*total(?: \w+)?: \d{1,9}\b[^\n]{0,160}"
     r"|[\s#*=-]*(?:found|retrieved|gefunden:?) (?:the following|\d{1,4})\b[^\n]{0,160}",
     re.IGNORECASE,
 )

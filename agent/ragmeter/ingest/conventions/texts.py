@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from ragmeter.ingest.conventions.given_documents import PART_KINDS
+from ragmeter.ingest.conventions.printed_objects import read_printed_object
 from ragmeter.ingest.conventions.streams import parts_of_modes, read_event_lines, read_stream
 from ragmeter.ingest.conventions.values import (
     flattened_items,
@@ -495,7 +496,10 @@ def _find(
                 text = _salvage(opened, keys)
                 return text, truncated if text is None else None
             text = scalar_text(opened)
-            if text is not None and is_repr(text):
+            fields = read_printed_object(text) if text is not None else None
+            if fields is not None:
+                text = next(_Search(keys, role).texts(fields), None)
+            elif text is not None and is_repr(text):
                 text = next(_Search(keys, role, visits=1).texts(text), None)
             return text, truncated if text is not None and is_truncated(text) else None
         value = opened
@@ -524,6 +528,8 @@ class _Search:
             opened = parse_json_or_literal(value)
             if isinstance(opened, str) and (events := read_event_lines(opened)) is not None:
                 opened = events
+            if isinstance(opened, str) and (fields := read_printed_object(opened)) is not None:
+                opened = fields
             if not isinstance(opened, str):
                 yield from self.texts(opened, depth + 1)
             elif is_repr(opened):

@@ -285,12 +285,18 @@ def unquote_repr(literal: str) -> str:
 
 
 def is_repr(text: str) -> bool:
-    """Return whether text is the repr of a message, an answer or a document."""
+    """Return whether text is the repr of an object, a framework's or any other."""
+    head = text[:128]
+    called = _CALL.match(head) is not None and text.rstrip().endswith(_CALL_ENDS)
+    return called or is_framework_repr(text)
+
+
+def is_framework_repr(text: str) -> bool:
+    """Return whether text is the repr of a framework's message, answer or document."""
     head = text[:128]
     return (
         _OBJECT.match(head) is not None
         or _JAVA.match(text[:512]) is not None
-        or (_CALL.match(head) is not None and text.rstrip().endswith(_CALL_ENDS))
         or (head.lstrip().startswith("content=") and _BARE.match(text[:_MAX_REPR]) is not None)
     )
 
