@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import typer
 from ragmeter.cli.main import app
 
+built_once = cache(typer.main.get_command)
+"""typer's command of an application. To build it takes four times as long as most commands run."""
+
 
 def unknown(words: list[str]) -> list[str]:
     """Words of a command line that are no command or option of ours; values are not looked at."""
-    command: Any = typer.main.get_command(app)
+    command: Any = built_once(app)
     rest = list(words)
     while commands := getattr(command, "commands", None):
         if rest[:1] in (["--version"], ["--help"], ["--install-completion"]):

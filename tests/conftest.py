@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.tiers import TierScorer
@@ -18,6 +19,7 @@ from ragmeter.metrics import registry
 from ragmeter.metrics.custom import CustomMetric
 from ragmeter.scoring import slow_tiers
 
+from tests.command_lines import built_once
 from tests.fork_server import forking
 from tests.kafka_server import KafkaServer, kafka_server
 
@@ -108,6 +110,14 @@ def _hasty_agents() -> Iterator[None]:
         patch.setattr(worker, "_LINGER_SECONDS", 0.02)
         patch.setattr(worker, "IDLE_SECONDS", 0.1)
         patch.setattr(agent, "_POLL_SECONDS", 0.004)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_built_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", built_once)
+        patch.setattr(typer.testing, "_get_command", built_once)
         yield
 
 

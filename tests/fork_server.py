@@ -26,7 +26,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+import typer
+from ragmeter.cli.main import app
 from ragmeter.scoring import processes
+
+from tests.command_lines import built_once
 
 ROOT = Path(__file__).parents[1]
 
@@ -249,6 +253,8 @@ if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
     processes.default_processes = _no_processes
+    typer.main.get_command = built_once
+    built_once(app)
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
         CALL = _serve(socket.socket(fileno=int(sys.argv[1])))

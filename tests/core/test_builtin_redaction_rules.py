@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ragmeter.config.inputs import PrivacySettings
+from ragmeter.core.files import parse_yaml
 from ragmeter.core.redaction_rules import BUILTIN_RULES, RedactionRule
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.scorers.llm.dialect import clean_text
 
-CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+CASES: dict[str, list[dict[str, Any]]] = parse_yaml(
     Path(__file__).with_name("redaction_cases.yaml").read_text("utf-8")
 )
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from pydantic import SecretStr
 from ragmeter.alerts.rule_sets import RUNBOOK_BASE
 from ragmeter.app.exports import prometheus_rules
 from ragmeter.app.settings import load_settings
+from ragmeter.core.files import parse_yaml
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 
 from tests.deploy.commands import check
@@ -24,7 +24,7 @@ from tests.deploy.tools import ROOT, python_of_tools
 from tests.real import require
 
 COMPOSE = ROOT / "deploy" / "compose.yaml"
-SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+SERVICES: dict[str, Any] = parse_yaml(COMPOSE.read_text(encoding="utf-8"))["services"]
 OURS = ("topics", "worker", "sample")
 
 
@@ -37,7 +37,7 @@ def test_satisfies_the_schema_of_compose_files() -> None:
 
 
 def test_everything_that_is_mounted_is_there() -> None:
-    volumes = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["volumes"]
+    volumes = parse_yaml(COMPOSE.read_text(encoding="utf-8"))["volumes"]
     for name, service in SERVICES.items():
         for mount in service.get("volumes", []):
             source = mount.split(":")[0]
@@ -133,7 +133,7 @@ def answers(client: httpx.Client) -> bool:
 def test_prometheus_takes_its_settings_and_rules(tmp_path: Path) -> None:
     promtool = require("promtool")
     config = ROOT / "deploy" / "compose" / "prometheus.yml"
-    (rules,) = yaml.safe_load(config.read_text(encoding="utf-8"))["rule_files"]
+    (rules,) = parse_yaml(config.read_text(encoding="utf-8"))["rule_files"]
     # with the rules where this machine has them
     local = tmp_path / "prometheus.yml"
     local.write_text(config.read_text().replace(rules, str(mounted("prometheus", rules))))
@@ -153,9 +153,9 @@ def test_alertmanager_takes_its_settings() -> None:
 
 def test_grafana_is_given_prometheus_and_the_dashboards() -> None:
     folder = ROOT / "deploy" / "compose" / "grafana" / "provisioning"
-    (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
+    (source,) = parse_yaml((folder / "datasources/prometheus.yaml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
-    (provider,) = yaml.safe_load((folder / "dashboards/ragmeter.yaml").read_text())["providers"]
+    (provider,) = parse_yaml((folder / "dashboards/ragmeter.yaml").read_text())["providers"]
     targets = [mount.split(":")[1] for mount in SERVICES["grafana"]["volumes"]]
     assert provider["options"]["path"] in targets
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+from ragmeter.core.files import parse_yaml
 
 ROOT = Path(__file__).parents[2]
-VALUES = yaml.safe_load((ROOT / "helm/ragmeter/values.yaml").read_text("utf-8"))
+VALUES = parse_yaml((ROOT / "helm/ragmeter/values.yaml").read_bytes())
 UNITS = {"Mi": 1.0, "Gi": 1024.0}
 
 HEADROOM = 1.25

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ragmeter.core.files import parse_yaml
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.trace import Trace
 
@@ -113,7 +113,7 @@ def real() -> Iterator[Row]:
 
 def cited() -> Iterator[Row]:
     """Every form of a citation."""
-    forms = yaml.safe_load((DATA / "citation_forms.yaml").read_text("utf-8"))
+    forms = parse_yaml((DATA / "citation_forms.yaml").read_bytes())
     claim = "The warranty is 24 months from the date of purchase"
     passages: list[Row] = [
         {

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ragmeter.core.files import parse_yaml
 from ragmeter.metrics.citations import Citations, resolve_citations
 
 from tests.metrics.help import outcome, trace
 
 ROOT = Path(__file__).parents[2]
-FORMS = yaml.safe_load((ROOT / "tests/data/citation_forms.yaml").read_text("utf-8"))
+FORMS = parse_yaml((ROOT / "tests/data/citation_forms.yaml").read_bytes())
 CLAIM = "The warranty is 24 months from the date of purchase"
 PASSAGES: list[dict[str, Any]] = [
     {

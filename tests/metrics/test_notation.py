@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import yaml
+from ragmeter.core.files import parse_yaml
 from ragmeter.metrics.answer_text import parse_answer
 from ragmeter.metrics.kernel import find_quantities
 from ragmeter.metrics.notation import adopt_notation
@@ -589,7 +589,7 @@ FORMS: list[tuple[str, str, list[str], list[str]]] = [
     ),
 ]
 
-FACTS = yaml.safe_load((Path(__file__).parents[1] / "data/notation_facts.yaml").read_text("utf-8"))
+FACTS = parse_yaml((Path(__file__).parents[1] / "data/notation_facts.yaml").read_bytes())
 FORMS += [tuple(fact.values()) for fact in FACTS]
 
 

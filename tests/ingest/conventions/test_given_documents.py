@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ragmeter.core.files import parse_yaml
 from ragmeter.metrics.citations import resolve_citations
 
 from tests.ingest.building import Run, documents, only
 
 FILE = Path(__file__).parents[2] / "data" / "given_documents.yaml"
-SAMPLES: dict[str, Any] = yaml.safe_load(FILE.read_text("utf-8"))
+SAMPLES: dict[str, Any] = parse_yaml(FILE.read_bytes())
 CALLS: dict[str, Any] = {one["name"]: one for one in SAMPLES["calls"]}
 MESSAGES = [name for name, one in CALLS.items() if "documents" not in one["request"]]
 KIND = "openinference.span.kind"

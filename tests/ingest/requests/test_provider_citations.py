@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from ragmeter.config.inputs import PrivacySettings
+from ragmeter.core.files import parse_yaml
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
@@ -19,7 +19,7 @@ from tests.ingest.building import Run, only
 
 FILE = __file__.rpartition("/ingest/")[0] + "/data/provider_citations.yaml"
 with open(FILE) as text:
-    SAMPLES = yaml.safe_load(text)
+    SAMPLES = parse_yaml(text.read())
 PASSAGES = SAMPLES["passages"]
 REPLIES = {one["name"]: one for one in SAMPLES["replies"]}
 QUESTION = "How long do refunds take?"
