@@ -36,6 +36,8 @@ _LONG_WORD = re.compile(r"[\w-]{20}", re.ASCII)
 _DEFANGED = re.compile(r"\[\.?\]|\(\.?\)|\{\.\}|[\[(]dot[\])]", re.IGNORECASE)
 
 # A date of day, month and year, or a list of years: no telephone number.
+# the last groups of a number of thousands, whose first group is shorter than a telephone number's
+_THOUSANDS = re.compile(r"\d{3}(?:[ .]\d{3})+\Z")
 _DATES = re.compile(
     r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d(?!\d)|(?:(?:19|20)\d\d[ ./-]){1,5}(?:19|20)\d\d$"
 )
@@ -272,6 +274,8 @@ def _mod97(text: str) -> bool:
 def _phone(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
     if _DATES.match(match):
+        return None
+    if _THOUSANDS.match(match) and re.fullmatch(r"\d[ .]", text[max(start - 2, 0) : start]):
         return None
     digits = sum(map(str.isdigit, match))
     if match[0] not in "+0(" and (digits < 9 or (match[4:5] == "-" and match[7:8] == "-")):

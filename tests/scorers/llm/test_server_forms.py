@@ -585,6 +585,11 @@ NO_KEY = {"reason": "API_KEY_INVALID"}
         ),
         (error("Blocked.", code="cyber_policy_violation"), "refused", 0),
         (error("litellm.ContextWindowExceededError: Input tokens exceed the limit"), "too_long", 0),
+        (error("Blocked entity detected: CREDIT_CARD by Guardrail: presidio."), "refused", 0),
+        (error("bad request: prompt pattern is blocked"), "refused", 0),
+        (error("cannot parse 'a prompt pattern is blocked'"), "client_error", 0),
+        # the model wrote no JSON: another attempt may
+        (error("Failed to generate JSON.", code="json_validate_failed"), "server_error", 0),
     ],
 )
 def test_what_vendors_and_gateways_mean_by_status_400(
@@ -592,6 +597,26 @@ def test_what_vendors_and_gateways_mean_by_status_400(
 ) -> None:
     found = failed(body, 400)
     assert (found.outcome, found.hopeless) == (outcome, bool(hopeless))
+
+
+def test_an_account_that_is_suspended_needs_a_person() -> None:
+    said = "Account acme is suspended, possibly due to failure to pay past invoices."
+    found = failed(error(said, code="PRECONDITION_FAILED"), 412)
+    assert (found.outcome, found.hopeless) == ("denied", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"ErrorCode": "X", "Message": "input too long for it"}, "input too long for it"),
+        (
+            {"message": {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs"}]}},
+            "seed: Extra inputs",
+        ),
+    ],
+)
+def test_the_words_are_found_wherever_servers_put_them(body: Any, words: str) -> None:
+    assert failed(body, 422).words == words
 
 
 @pytest.mark.parametrize("finish", ["time_limit", "server_shutdown", "preempted"])

@@ -52,6 +52,7 @@ _REFUSED_BY_GATEWAY = re.compile(
     r"|(blocked|rejected|filtered) (by|due to) [\w' ]{0,40}(guardrail|safety|content|moderation)"
     r"|violated guardrail policy|\A(prompt|response) blocked due to security"
     r"|flagged as (potentially )?violating (our )?usage polic"
+    r"|blocked entity detected: \w{1,40} by guardrail|bad request: prompt pattern is blocked"
     r"|content exists risk|put data may contain inappropriate content"
     r"|检测到输入或生成内容可能包含不安全或敏感内容"
 )
@@ -91,8 +92,10 @@ _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_excee
 _ACCOUNT_CODES = {"api_key_invalid", "arrearage", "budget_exceeded", "account_deactivated"}
 _ACCOUNT = re.compile(
     r"(api key not valid|invalid api key|(your )?credit balance is too low|budget has been exceeded"
-    r"|insufficient (balance|credits?|funds)\b)"
+    r"|insufficient (balance|credits?|funds)\b|account \S{1,60} is suspended)"
 )
+# The model wrote what is no JSON, which the next attempt may not do.
+_GENERATION_CODES = {"json_validate_failed"}
 _BEHIND = "provider returned error"  # all that OpenRouter says itself
 
 
@@ -322,7 +325,7 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
     if status == 429 or code in _THROTTLED_CODES:
         return failed("rate_limited", hopeless=code in _QUOTA_CODES)
     codes = _codes(reply)
-    if status == 400 and (not _ACCOUNT_CODES.isdisjoint(codes) or _ACCOUNT.match(message)):
+    if status in (400, 412) and (not _ACCOUNT_CODES.isdisjoint(codes) or _ACCOUNT.match(message)):
         return failed("denied", complained=True, hopeless=True)
     refused_text = _REFUSED if status == 403 else _REFUSED_BY_GATEWAY
     if any(map(_REFUSED.search, codes)) or refused_text.search(message):
@@ -336,7 +339,7 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
         return failed("too_long")
     if status in (401, 402, 403, 404, 405, 407, 410, 451) or 300 <= status < 400:
         return failed("denied", complained=True, hopeless=True)
-    server_error = status in (408, 409) or status >= 500
+    server_error = status in (408, 409) or status >= 500 or code in _GENERATION_CODES
     return failed("server_error" if server_error else "client_error", complained=True)
 
 
@@ -414,7 +417,8 @@ def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
     fields = frozenset[str]()
     if isinstance(error, Mapping):
         code = next((word for word in _own_codes(error) if not word.isdigit()), "")
-        message = _first_text(error, "message", "detail", "error", "msg")
+        message = _first_text(error, "message", "detail", "error", "msg", "Message")
+        message = message or next(_validation_words(error), "")
         fields = frozenset(_named_fields(error))
     elif isinstance(error, str):
         message = error
@@ -446,11 +450,28 @@ def _named_fields(error: Mapping[str, Any]) -> Iterator[str]:
     param = error.get("param")
     if isinstance(param, str) and param:
         yield param[:100].lower()
+    for item in _validation_details(error):
+        if location := _location(item):
+            yield location[:100].lower()
+
+
+def _validation_details(error: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     inner = error.get("message")
     for holder in (error, inner if isinstance(inner, Mapping) else {}):
         details = holder.get("detail")
         for item in details[:20] if isinstance(details, list) else ():
-            location = item.get("loc") if isinstance(item, Mapping) else None
-            if isinstance(location, list):
-                names = [name for name in location if isinstance(name, str) and name != "body"]
-                yield ".".join(names)[:100].lower()
+            if isinstance(item, Mapping):
+                yield item
+
+
+def _location(item: Mapping[str, Any]) -> str:
+    location = item.get("loc")
+    names = location if isinstance(location, list) else []
+    return ".".join(name for name in names if isinstance(name, str) and name != "body")
+
+
+def _validation_words(error: Mapping[str, Any]) -> Iterator[str]:
+    """Say what FastAPI's validation complains of: `seed: Extra inputs are not permitted`."""
+    for item in _validation_details(error):
+        if text := _first_text(item, "msg"):
+            yield ": ".join(filter(None, (_location(item), text)))
