@@ -16,6 +16,12 @@ from tests.traces import trace_line
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
 
+@pytest.fixture(autouse=True)
+def _no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whoever runs the tests: with one that is not ours processes are started, not forked."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 def outcome(*arguments: str, folder: Path, **env: str) -> tuple[int, bytes, bytes]:
     done = subprocess.run(
         [*RAGMETER, *arguments],
