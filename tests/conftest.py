@@ -36,7 +36,11 @@ settings.load_profile("patient")
 
 def pytest_configure() -> None:
     """Take SIGINT even if a shell started the tests in the background: it has that ignored, which
-    the processes of tests would inherit."""
+    the processes of tests would inherit.
+
+    And collect no garbage while tests are collected: of what is imported and made nothing goes.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -68,6 +72,7 @@ def list_failure(node: str, report: pytest.TestReport | pytest.CollectReport) ->
 def pytest_collection_finish() -> None:
     """Let garbage collections pass over what lives as long as the tests: 7,000 of them, and all
     modules."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -335,10 +335,7 @@ def test_every_test_file_tests() -> None:
         str(path)
         for path in python_files("tests")
         if path.name.startswith("test_")
-        and not any(
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_"
-            for node in nodes(path)
-        )
+        and not re.search(r"(?m)^\s*(?:async )?def test_", path.read_text("utf-8"))
     ]
     assert idle == []
 

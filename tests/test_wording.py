@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,14 +43,22 @@ PHRASES = {
 }
 
 
+@cache
+def texts() -> list[tuple[Path, str]]:
+    return [
+        (path.relative_to(ROOT), " ".join(path.read_text("utf-8").split()))
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in SUFFIXES and path.stat().st_size < 1_000_000
+    ]
+
+
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_a_phrase_that_readers_stumbled_over_is_gone(phrase: str) -> None:
     wanted = re.compile(phrase, re.IGNORECASE)
     found = [
-        f"{path.relative_to(ROOT)}: {match.group()}, better: {PHRASES[phrase]}"
-        for folder in FOLDERS
-        for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in SUFFIXES and path.stat().st_size < 1_000_000
-        for match in wanted.finditer(" ".join(path.read_text("utf-8").split()))
+        f"{path}: {match.group()}, better: {PHRASES[phrase]}"
+        for path, text in texts()
+        for match in wanted.finditer(text)
     ]
     assert found == []

@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ def sentences(answer: str) -> list[str]:
     return [one for line in lines if line for one in _SENTENCE_END.split(line)]
 
 
+@cache
 def comparable() -> list[tuple[Row, list[str]]]:
     """Answers of whole sentences, which alone can be written as prose."""
     found = [(row, sentences(row.answer)) for row in ROWS]
@@ -108,11 +110,16 @@ FORMATS: dict[str, Callable[[list[str]], str]] = {
 }
 
 
+@cache
+def groundings_of_prose() -> list[float | None]:
+    return [row.grounding(" ".join(parts)) for row, parts in comparable()]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_format_does_not_change_the_grounding(name: str) -> None:
     differences = []
-    for row, parts in comparable():
-        prose, other = row.grounding(" ".join(parts)), row.grounding(FORMATS[name](parts))
+    for (row, parts), prose in zip(comparable(), groundings_of_prose(), strict=True):
+        other = row.grounding(FORMATS[name](parts))
         assert (prose is None) == (other is None), parts
         if prose is not None and other is not None:
             differences.append(abs(prose - other))
