@@ -27,6 +27,7 @@ _END_TAG = re.compile(r"(?:</\w+>\s*)+$")
 _RULE = re.compile(r"^[ \t]*(?:-{3,}|={3,}|\*{3,}|_{3,}|[─—]{3,})[ \t]*$", re.MULTILINE)
 _LONG_RULE = 10  # signs of a rule that no writer of Markdown types
 _RULE_AT_END = re.compile(r"\s*^[ \t]*(?:-{3,}|={3,}|\*{3,}|_{3,})\s*\Z", re.MULTILINE)
+_LAST_HEADING = re.compile(r"\n\s*\w+:\Z")
 _LABELLED = re.compile(
     r"(?P<mark>[ \t]*(?:\[\d{1,3}\] |\d{1,3}[.)] |[-*•] |#{1,6} )?)"
     r"(?:\*\*|__)?(?P<label>[A-Za-z][A-Za-z _]{1,30}?)(?:\*\*|__)?::?(?:\*\*|__)?(?:[ \t]+|$)"
@@ -36,7 +37,9 @@ _ITEM = re.compile(r"^(?P<number>\d{1,3})[.):][ \t]+(?P<title>\S.*)$", re.MULTIL
 _LINK = re.compile(
     r"^(?:[-*•] |\d{1,3}[.)] |#{1,6} )?\[[^\]\n]{1,300}\]\((?P<id>[^)\s]{1,500})\)", re.M
 )
-_SOURCED = re.compile(r"^(?P<number>\d{1,3})[.)] \[(?P<id>[^\]\n]{1,200})\] (?=\S)", re.MULTILINE)
+_SOURCE_LABELS = ("source", "url", "link", "quelle")
+_BLANK = re.compile(r"\n[ \t]*\n")
+_NAMED = re.compile(r"^(?P<number>\d{1,3})[.)] \[(?P<id>[^\]\n]{1,200})\] (?=\S)", re.MULTILINE)
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
 _SNIPPET = re.compile(r"(?:^|\]?, )\[?snippet: ")
 # the heading above what was found, which is no document itself
@@ -68,7 +71,7 @@ def is_heading(text: str) -> bool:
 
 def split_joined_documents(text: str) -> list[JoinedDocument] | None:
     """Return the documents that a tool has joined in a text, None for any other text."""
-    ways = (_marked, _items, _records, _linked, _snippets, _ruled, _bulleted)
+    ways = (_marked, _items, _records, _sourced, _linked, _snippets, _ruled, _bulleted)
     found = (way(text) for way in ways)
     return next((documents for documents in found if documents), None)
 
@@ -83,7 +86,7 @@ def _marked(text: str) -> list[JoinedDocument] | None:
 
     Numbers must count up by one: `[3]` in the middle of a text is a citation.
     """
-    for pattern in (*_joints(), _SOURCED):
+    for pattern in (*_joints(), _NAMED):
         marks = list(islice(pattern.finditer(text), MAX_JOINED))
         if not marks or marks[0].start() > _MAX_HEADING or not _count_up(marks):
             continue
@@ -160,7 +163,7 @@ def _records(text: str) -> list[JoinedDocument] | None:
     """
     lines = text.splitlines()
     fields = list(_fields(lines))
-    if len(fields) < 2 or len("\n".join(lines[: fields[0].line])) > _MAX_HEADING:
+    if len(fields) < 2 or not all(map(_is_preface, lines[: fields[0].line])):
         return None
     first, second = fields[0].label, fields[1].label
     starts = [
@@ -181,6 +184,12 @@ def _records(text: str) -> list[JoinedDocument] | None:
     return [one for one in found if one.text]
 
 
+def _is_preface(line: str) -> bool:
+    """Return whether a line may stand above records: blank, a rule, a heading or a summary."""
+    summary = line.startswith("Answer: ")  # of Tavily
+    return not line.strip() or summary or is_heading(line) or _RULE.fullmatch(line) is not None
+
+
 def _adjoin(lines: Sequence[str], one: _LabelledLine, two: _LabelledLine) -> bool:
     """Return whether nothing stands between two fields."""
     return not any(line.strip() for line in lines[one.line + 1 : two.line])
@@ -196,8 +205,30 @@ def _record(
     texts = [label for label in key_list("record_texts") if label in shared]
     held = next(one for one in fields if one.label == texts[0])
     behind = (one.line for one in fields if one.line > held.line and one.label in shared)
-    body = [held.value, *lines[held.line + 1 : next(behind, end)]]
-    return JoinedDocument(name, _trimmed("\n".join(body)))
+    stop = next(behind, end)
+    body = [held.value, *lines[held.line + 1 : stop]]
+    text = _trimmed("\n".join(body))
+    # the heading of what follows the last record
+    return JoinedDocument(name, _LAST_HEADING.sub("", text) if stop < end else text)
+
+
+def _sourced(text: str) -> list[JoinedDocument] | None:
+    """Split texts each of which ends with a line that names its source."""
+    parts = [part.strip() for part in _BLANK.split(text.strip(), MAX_JOINED)]
+    found: list[JoinedDocument] = []
+    kept: list[str] = []
+    for part in parts:
+        body, _, last = part.rpartition("\n")
+        match = _LABELLED.match(last)
+        if match is None or _known(match) not in _SOURCE_LABELS:
+            kept.append(part)
+            continue
+        text = "\n\n".join([*kept, body]).strip()
+        kept = []
+        if len(text.split()) < _MIN_WORDS or _starts_labelled(text):
+            return None
+        found.append(JoinedDocument(match["value"].strip(), text))
+    return found if len(found) > 1 and not kept else None
 
 
 def _items(text: str) -> list[JoinedDocument] | None:

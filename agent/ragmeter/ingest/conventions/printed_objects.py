@@ -11,7 +11,12 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
-from ragmeter.ingest.conventions.values import QUOTED, is_framework_repr, unquote_repr
+from ragmeter.ingest.conventions.values import (
+    QUOTED,
+    is_framework_repr,
+    key_list,
+    unquote_repr,
+)
 
 _MAX_PRINTED = 65_536  # characters of an object that is read
 _MAX_FIELDS = 200
@@ -33,7 +38,7 @@ _PROTOBUF = re.compile(
     rf"[a-z]\w*: {QUOTED}[ \t]*$|[a-z]\w*: [\w.+-]+[ \t]*$|[a-z]\w*:? \{{[ \t]*$|\s*\}}[ \t]*$"
 )
 _OCTET = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
-_XML = re.compile(r"\s*<\?xml\b")
+_TWIML = re.compile(r"\s*(?:<\?xml[^<>]*>\s*)?<Response>\s*<(?:Message|Say|Gather)\b")  # to Twilio
 _TOLD = re.compile(r"<(?:Message|Body|Say)\b[^<>]{0,300}>([^<>]*)</(?:Message|Body|Say)>")
 
 
@@ -48,14 +53,19 @@ def read_printed_object(text: str) -> Mapping[str, str] | None:
     opened = _OPEN.match(head)
     if opened is not None and text.rstrip()[-1:] == _PAIRS[opened[0].rstrip()[-1]]:
         return _fields(text, opened)
-    if _FORM.match(head) and _FORM.fullmatch(text[:_MAX_PRINTED].strip()):
-        return _small(dict(parse_qsl(text.strip(), max_num_fields=_MAX_FIELDS)))
+    if _FORM.match(head) and text.count("&") < _MAX_FIELDS and _FORM.fullmatch(text.strip()):
+        return _known(_small(dict(parse_qsl(text.strip()))))
     if re.match(r"[a-z]\w*: \"", head):
         return _protobuf(text)
-    if _XML.match(head):  # a reply to Twilio; of any other nobody knows what is shown
-        told = "\n".join(_TOLD.findall(text[:_MAX_PRINTED]))
-        return {"answer": told} if told else {}
+    if _TWIML.match(head):
+        return {"answer": "\n".join(_TOLD.findall(text[:_MAX_PRINTED]))}
     return None
+
+
+def _known(fields: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return fields if one of them is named as a question or an answer: others may be an answer."""
+    names = {name.lower() for name in (*key_list("question"), *key_list("answer"))}
+    return None if names.isdisjoint(name.lower() for name in fields) else fields
 
 
 def _small(fields: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +122,7 @@ def _protobuf(text: str) -> Mapping[str, str] | None:
         if depth == 0 and value[:1] in ("'", '"'):
             octets = _OCTET.sub(_octet, value[1:-1].encode())
             fields[name] = octets.decode(errors="replace")
-    return fields
+    return _known(fields)
 
 
 def _octet(match: re.Match[bytes]) -> bytes:
