@@ -200,6 +200,7 @@ def check_parts(kinds: PartKinds, settings: Settings) -> None:
         kind.check(settings)
 
 
+@cache
 def declared_families(kind: type[Part[Any]]) -> Mapping[str, str]:
     """Return the help of each metric family of a part, by its name and labels."""
     if not files(kind.package).joinpath("families.yaml").is_file():
