@@ -80,7 +80,9 @@ def minutes(folder: Path, model: Model, a_minute: int) -> Iterator[Answer]:
         stop_agent(agent, 2)
 
 
-@pytest.mark.parametrize(("a_minute", "enough"), [(1, False), (30, True)])
+@pytest.mark.parametrize(
+    ("a_minute", "enough"), [(1, False), pytest.param(30, True, marks=pytest.mark.slow)]
+)
 def test_a_number_is_narrow_or_not_there(tmp_path: Path, a_minute: int, enough: bool) -> None:
     model = Model()
     last: Answer | None = None

@@ -175,7 +175,7 @@ def eventful(path: Path) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-@pytest.mark.parametrize("kind", ["example", "eventful"])
+@pytest.mark.parametrize("kind", ["example", pytest.param("eventful", marks=pytest.mark.slow)])
 def test_the_alerts_are_those_of_a_replay(kind: str, tmp_path: Path) -> None:
     path = EXAMPLE
     if kind == "eventful":

@@ -223,8 +223,8 @@ class Replay:
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.9])
-@pytest.mark.parametrize("draw", [0.02, 0.2, 0.8])
-@pytest.mark.parametrize("behind", [1, 16, 512])
+@pytest.mark.parametrize("draw", [0.02, pytest.param(0.2, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("behind", [1, pytest.param(16, marks=pytest.mark.slow), 512])
 def test_the_draws_of_a_replay_stay_within_a_share_of_its_cpu_time_and_use_it(
     rate: float, draw: float, behind: int
 ) -> None:

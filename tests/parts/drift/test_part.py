@@ -97,7 +97,7 @@ def test_an_outage_is_told_once_and_is_over_when_it_is_over() -> None:
     def fault(hour: float) -> tuple[str, float]:
         return "errors", 0.5 if 5 <= hour < 6 else 0.0
 
-    told = about(play(12, 10, fault), "works")
+    told = about(play(9, 10, fault), "works")
     assert [alert.state for alert in told] == ["firing", "resolved"]
     begun, over = told
     assert begun.severity == "critical"

@@ -52,6 +52,7 @@ def test_a_level_that_moves_on_is_told_within_twice_the_time_of_a_fresh_one(seed
     assert worse.updated_at - begun <= 2 * (fresh.updated_at - begun)
 
 
+@pytest.mark.slow
 def test_a_shift_that_is_too_small_to_matter_is_told_to_nobody() -> None:
     """By a setting for each question: of refusals .03 unless it says otherwise."""
 
