@@ -195,9 +195,9 @@ def test_every_field_says_where_it_came_from() -> None:
         (
             {
                 "gen_ai.operation.name": "chat",
-                "gen_ai.request.messages": '[{"content": "Why so?"}]',
+                "acme.request.messages": '[{"content": "Why so?"}]',
             },
-            "step has text at gen_ai.request.messages that is not understood: record it as"
+            "step has text at acme.request.messages that is not understood: record it as"
             " input.value",
         ),
         (
@@ -210,8 +210,8 @@ def test_every_field_says_where_it_came_from() -> None:
             " retrieval.documents.0.document.content of a span of the kind RETRIEVER",
         ),
         (
-            {"braintrust.output_json": '[{"message": {"content": "A"}}]'},
-            "its texts at braintrust.output_json are read as input.value and output.value",
+            {"acme.output_json": '[{"message": {"content": "A"}}]'},
+            "its texts at acme.output_json are read as input.value and output.value",
         ),
     ],
 )
