@@ -15,6 +15,7 @@ from ragmeter.scorers.llm.served_model import PAUSE
 
 from tests.scorers.judge.asking import Asked, Reply, completion, question, script
 from tests.scorers.judge.stub_judge import StubJudge
+from tests.waiting import until_async
 
 
 def cached(
@@ -187,13 +188,13 @@ def test_equal_questions_at_once_are_one_call_and_each_reads_for_itself() -> Non
 
 def test_a_trace_that_is_given_up_does_not_take_the_call_of_another() -> None:
     async def main() -> None:
-        async with StubJudge(latency=0.1) as stub:
+        async with StubJudge(latency=1) as stub:
             client = JudgeClient(JudgeSettings(base_url=stub.base_url, model="asked-1"))
             judge = CachedJudge(client, MemoryVerdictStore(100))
             first = asyncio.create_task(judge.ask(question(), ScoringCost()))
             cost = ScoringCost()
             second = asyncio.create_task(judge.ask(question(), cost))
-            await asyncio.sleep(0.03)
+            await until_async(lambda: stub.in_flight == 1)
             first.cancel()
             verdict = await second
             assert verdict.value in range(4)

@@ -19,7 +19,7 @@ from ragmeter.scorers.llm.questions import JudgeFailed
 
 from tests.scorers.judge.asking import Asked, Clock, Reply, completion, error, question, script
 from tests.scorers.judge.stub_judge import StubJudge
-from tests.waiting import until_async
+from tests.waiting import PATIENCE, until_async
 
 
 def json_error(status: int, message: str, **fields: Any) -> httpx.Response:
@@ -238,12 +238,12 @@ def test_nobody_queues_behind_a_trial() -> None:
             trial = asyncio.create_task(client.ask(question(), ScoringCost()))
             await until_async(lambda: stub.in_flight == 1)
             with pytest.raises(JudgeFailed, match="is down"):
-                await asyncio.wait_for(client.ask(question(), ScoringCost()), 1)
+                await asyncio.wait_for(client.ask(question(), ScoringCost()), PATIENCE)
             trial.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await trial
             # a trial that was given up leaves room for the next
-            await asyncio.wait_for(client.ask(question(), ScoringCost()), 1)
+            await asyncio.wait_for(client.ask(question(), ScoringCost()), PATIENCE)
             assert not client.is_down
             await client.aclose()
 
