@@ -52,7 +52,7 @@ class Texts:
 
 
 def settings(*names: str, **fields: Any) -> ResolverSettings:
-    one = {"url": "http://h/{id}", "timeout_seconds": 0.05, **fields.pop("source", {})}
+    one = {"url": "http://h/{id}", "timeout_seconds": 60, **fields.pop("source", {})}
     sources = [{"name": name, **one} for name in names or ("kb",)]
     return ResolverSettings.model_validate({"sources": sources, **fields})
 
@@ -104,7 +104,10 @@ def test_texts_with_their_hash_and_who_gave_them() -> None:
     ],
 )
 def test_what_fails_has_its_reason(texts: dict[str, Any], reason: str, outcome: str) -> None:
-    resolver = PassageResolver(settings(), lookups={"kb": Texts(a="alpha", **texts)})
+    timeout = 0.5 if "hang" in texts.values() else 60
+    source = {"timeout_seconds": timeout}
+    lookups = {"kb": Texts(a="alpha", **texts)}
+    resolver = PassageResolver(settings(source=source), lookups=lookups)
     given = ids("a", "b", missing={**ONLY, "query": "content_hidden"})
     (one,) = run(resolver, given)
     assert one.missing == {"passages": reason, "query": "content_hidden"}

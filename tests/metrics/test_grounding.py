@@ -125,7 +125,7 @@ def test_only_what_a_passage_affirms_counts_as_refuted(answer: str, refuted: boo
     [
         ("The 12 pumps took 340 litres.", 0),
         ("The 340 pumps took 12 litres.", 2),
-        ("The 17 pumps took 340 litres.", 1),
+        ("The 117 pumps took 340 litres.", 1),
         ("Twelve pumps took 340 litres.", 0),
         ("Each pump took 12 of them.", 0),  # no other number is beside these words
     ],

@@ -10,7 +10,7 @@ namespace ragmeter {
 #define LENGTH_NAME \
     "(?:(?:nano|micro|milli|centi|kilo)?met(?:er|re)s?|[nuµμcmk]?m|inch(?:es)?|feet|foot|ft|yards?|yds?|miles?|mi)"
 #define UNIT \
-    "(?:milliseconds?|ms|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|months?|mths?|mos?|years?|yrs?|[shglvw]" \
+    "(?:milliseconds?|ms|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|fortnights?|months?|mths?|mos?|years?|yrs?|[shglvw]" \
     "|[cmk]?m ?\\^?[23]|[cmk]?m ?<sup>[23]</sup>|(?:square|cubic|sq\\.?|cu\\.?)[ -]?" LENGTH_NAME "|sqft|sqm|" LENGTH_NAME \
     "|hectares?|ha|acres?|(?:micro|milli|kilo)?gram(?:me)?s?|mcg|[uµμmk]g|kgs|kilos?|tonnes?|(?:metric )?tons?|lbs?|ounces?" \
     "|oz|(?:milli|centi|deci)?lit(?:er|re)s?|[mcd]l|gallons?|gal|[kmgtp]i?b|(?:kilo|mega|giga|tera|peta)?bytes?" \
@@ -83,6 +83,7 @@ class Measures {
             {"h,hr,hrs,hour,hours", "duration", 0, 3600, true},
             {"day,days", "duration", 0, 86400, true},
             {"week,weeks,wk,wks", "duration", 0, 604800, true},
+            {"fortnight,fortnights", "duration", 0, 1209600, true},
             {"month,months,mo,mos,mth,mths", "duration", 0, 2629746, true},
             {"year,years,yr,yrs", "duration", 0, 31556952, true},
             {"nm,nanometer,nanometers,nanometre,nanometres", "length", -9, 1, true},

@@ -7,9 +7,10 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "english.hpp"
+#include "context.hpp"
 #include "measures.hpp"
-#include "pattern.hpp"
+#include "misplaced.hpp"
+#include "quantity.hpp"
 
 namespace ragmeter {
 
@@ -67,6 +68,7 @@ namespace ragmeter {
 #define WIDE_MINUTE "(?:\\d{1,2}|[零〇一二三四五六七八九十]{1,3})"
 #define HOUR "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 #define PART_OF_DAY "in the (?:morning|afternoon|evening)|at night"
+#define TENS "(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)"
 // A share of which both numbers are small, and a part of one unit.
 #define SMALL "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\\d{1,3}"
 #define FRACTION \
@@ -108,7 +110,7 @@ const char QUANTITY[] =
     "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! " UNIT ")\\b)"
     "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
-    "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0)['’]?s\\b)"
+    "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>" TENS "ies)\\b)"
     "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
     "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
@@ -136,7 +138,7 @@ enum Group {
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
-    G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN,
+    G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
     G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_COUNT
 };
 const char* const GROUPS[] = {
@@ -148,13 +150,13 @@ const char* const GROUPS[] = {
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
-    "cents", "measure", "wmeasure", "hn", "hw", "ten",
+    "cents", "measure", "wmeasure", "hn", "hw", "ten", "tens",
     "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "pn", "pu", "pg", "q4", "q5", "minus", "below",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
 const char* const SPELT[] = {
-    "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "er cent", "ollar",
+    "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "er cent", "ollar",
     "noon", "midn", "uarter", "fy", "fiscal", "q1", "q2", "q3", "q4", "usd", "eur", "gbp", "us$",
     "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
@@ -166,7 +168,7 @@ const char* const SPELT[] = {
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 const char* const WORDY[] = {
-    "teen", "ty", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
+    "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
     "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
     "half", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice ", "imes ", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night",
@@ -178,7 +180,7 @@ const char* const BEGINNINGS[] = {
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
     "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "once ", "twice", "thrice", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
     "q4", "first", "second", "third", "fourth", "fif", "sixth", "seventh", "eigh", "nin", "tenth", "eleventh", "twel",
-    "twentieth", "thirtieth", "mon", "tue", "wed", "thu", "fri",
+    "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
     "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
@@ -188,70 +190,6 @@ const char* const MONTHS[] = {
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
     "October", "November", "December",
 };
-
-// A value: its kind, and what it is made of.
-struct Key {
-    std::vector<Letters> parts;
-
-    Key(std::initializer_list<Letters> parts) : parts(parts) {}
-    // One text of all, which no other key has.
-    Letters whole() const {
-        Letters out;
-        for (const Letters& part : parts) { out += part; out.push_back(0x1F); }
-        return out;
-    }
-    bool is(const char* kind) const { return parts[0] == letters(kind); }
-};
-
-// A number, date or time over [start, end) of a text.
-struct Quantity {
-    Py_ssize_t start = 0, end = 0;
-    std::vector<Key> keys;  // its values from the most to the least exact
-    Py_ssize_t figure = -1, figure_end = -1;  // of its number without unit
-    bool measured = false;  // whether it has a unit of measure
-    double base = 0, unit = 0;  // of a number with a unit: how much in its base unit, and one of its unit
-    std::vector<std::pair<Key, Letters>> parts;  // of "4 hours 10 minutes": the value of each, as written
-    bool few = false;  // whether it is a word from one to ten
-    bool cents = false;
-    bool attached = false;  // whether a unit follows it without a blank: "5kg"
-    Letters single;  // how it is written as one word
-    bool zoned = false;  // of a time whose zone is known: its minutes from UTC, and the time there
-    long offset = 0, utc = 0;
-
-    // What it is a value of: a unit, or a date, time and so on.
-    const Letters& kind() const {
-        const Key& first = keys[0];
-        static const Letters time = U"time";
-        static const Letters share = U"%";
-        if (is_time()) return time;  // whether its half of the day is known or not
-        if (first.is("fraction")) return share;
-        return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
-    }
-    bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
-    // A time without its zone.
-    Letters clock() const {
-        return zoned && keys[0].is("t") ? Key{keys[0].parts[0], keys[0].parts[1]}.whole() : keys[0].whole();
-    }
-    bool is_money() const { return keys[0].is("n") && keys[0].parts.size() > 2 && kind() != U"%" && !measured; }
-};
-
-inline Letters digits(unsigned __int128 value) {
-    Letters out;
-    do out.insert(out.begin(), U'0' + (char32_t)(value % 10)); while (value /= 10);
-    return out;
-}
-
-inline long number_of(const Letters& text) {  // of the digits in it
-    long out = 0;
-    for (char32_t sign : text)
-        if (Py_UNICODE_ISDECIMAL(sign)) out = 10 * out + Py_UNICODE_TODECIMAL(sign);
-    return out;
-}
-
-inline bool all_decimal(const Letters& text) {
-    for (char32_t sign : text) if (!Py_UNICODE_ISDECIMAL(sign)) return false;
-    return !text.empty();
-}
 
 // A decimal number of at most 28 digits, as those of Python's `decimal` are after a product.
 struct Decimal {
@@ -412,7 +350,7 @@ inline bool parse_words(const Letters& text, unsigned __int128& value) {
 class Notation {
   public:
     explicit Notation(const English& english)
-        : english_(english), quantity_(QUANTITY, IGNORE_CASE), beside_("[^\\W\\d_]{3,}") {
+        : context_(english), misplaced_(context_), quantity_(QUANTITY, IGNORE_CASE) {
         for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
         for (const char* word : SPELT) add(spelt_, word);
         for (const char* word : WORDY) add(wordy_, word);
@@ -492,17 +430,17 @@ class Notation {
     std::vector<Py_ssize_t> adopt(const Text& text, const std::vector<Text>& passages,
                                   const Text& query, std::vector<Change>& changes) const {
         std::vector<Py_ssize_t> replaced;
-        if (passages.empty() || !may_have(text)) return replaced;
+        if (passages.empty()) return replaced;
         std::vector<Quantity> items;
-        find(text, items);
+        if (may_have(text)) find(text, items);
         std::unordered_set<Letters> said;
         for (const Quantity& item : items)
             for (const Key& key : item.keys) said.insert(key.whole());
         std::vector<Quantities> known;
         for (const Quantity& item : items) {
             Letters raw = text.part(item.start, item.end);
-            bool stands = stands_in(raw, query);
-            for (const Text& passage : passages) stands = stands || stands_in(raw, passage);
+            bool stands = Context::stands_in(raw, query);
+            for (const Text& passage : passages) stands = stands || Context::stands_in(raw, passage);
             // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
             if (stands && !item.zoned && item.kind() != U"temperature") continue;
             if (known.empty()) {
@@ -514,7 +452,7 @@ class Notation {
             std::vector<Letters> beside;
             bool is_replaced = false;
             if (!is_said) {
-                beside = words_beside(text, item.start, item.end);
+                beside = context_.beside(text, item.start, item.end);
                 is_replaced = stands_replaced(item, beside, said, known);
             }
             if (!is_said && (item.is_money() || is_replaced) && is_other_unit(item, known)) {
@@ -549,6 +487,7 @@ class Notation {
         }
         mark_joined(text, items, passages, query, replaced, changes);
         write_telephones(text, passages, replaced, changes);
+        mark_misplaced(text, items, passages, query, replaced, changes);
         std::sort(changes.begin(), changes.end(),
                   [](const Change& one, const Change& other) { return one.start < other.start; });
         return replaced;
@@ -619,6 +558,10 @@ class Notation {
         return start >= 0 && text.stands(word, start);
     }
 
+    static bool is_year(const Letters& written) {
+        return all_decimal(written) && (written.compare(0, 2, U"19") == 0 || written.compare(0, 2, U"20") == 0);
+    }
+
     // Whether joined numbers may be a time: "1:15".
     static bool is_clock(const Letters& written) {
         size_t colon = written.find(U':');
@@ -649,9 +592,18 @@ class Notation {
                 if (one.numbers == 1) one.key.insert(one.key.begin(), (char32_t)by);
                 at = next;
             }
-            if (!mixed && one.numbers > (one.key[0] == '.' ? 2 : 1)) out.push_back(std::move(one));
+            if (mixed || one.numbers <= (one.key[0] == '.' ? 2 : 1)) continue;
+            expand_years(one.key);
+            out.push_back(std::move(one));
         }
         return out;
+    }
+
+    // "1931-34" is from 1931 to 1934.
+    static void expand_years(Letters& key) {
+        Letters first = key.substr(1, 4), rest = key.size() > 6 ? key.substr(6) : Letters();
+        if (key[0] != '-' || !is_year(first) || key[5] != 0x1F || rest.size() != 3) return;
+        if (rest.compare(0, 2, first, 2, 2) > 0) key.insert(6, first, 0, 2);
     }
 
     // The telephone numbers of a text, whose digits may be grouped in any way.
@@ -695,6 +647,21 @@ class Notation {
         }
     }
 
+    void mark_misplaced(const Text& text, const std::vector<Quantity>& items, const std::vector<Text>& passages,
+                        const Text& query, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
+        std::vector<const Text*> texts;
+        for (const Text& passage : passages) texts.push_back(&passage);
+        texts.push_back(&query);
+        Misplaced::Found found = misplaced_.find(text, items, texts);
+        for (const auto& [place, written] : found.same) put({place.start, place.end, written}, replaced, changes);
+        for (const Misplaced::Place& place : found.wrong) {
+            Letters written = text.part(place.start, place.end) + OTHER;
+            if (place.end < text.size && Py_UNICODE_ISALPHA(text.at(place.end))) written.push_back(' ');
+            put({place.start, place.end, written}, replaced, changes);
+            replaced.push_back(place.start);
+        }
+    }
+
     // Add a change in place of all that was found in its place.
     static void put(Change change, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) {
         auto within = [&](Py_ssize_t at) { return at >= change.start && at < change.end; };
@@ -724,15 +691,16 @@ class Notation {
                 bool covers = item.start <= one.start && item.end >= one.end && !(exact && clock && !item.zoned);
                 bool cuts = (item.start < one.start && item.end > one.start) || (item.start < one.end && item.end > one.end);
                 bool times = item.is_time() && item.start >= one.start && item.end <= one.end && raw.find(U' ') != Letters::npos;
-                other = other || covers || (cuts && item.keys[0].is("n") && item.figure < one.start) || times;
+                bool dated = raw.size() > 4 && item.figure >= 0 && item.end > one.end && item.keys.size() > 1 && is_year(raw.substr(0, 4));
+                other = other || covers || (dated && item.start > one.start) || (cuts && item.keys[0].is("n") && item.figure < one.start) || times;
             }
-            for (const Text* there : texts) other = other || stands_in(raw, *there);
+            for (const Text* there : texts) other = other || Context::stands_in(raw, *there);
             if (other) continue;
             if (known.empty())
                 for (const Text* there : texts) known.push_back(find_joined(*there));
             Letters written;
             bool is_replaced = false;
-            std::vector<Letters> beside = words_beside(text, one.start, one.end);
+            std::vector<Letters> beside = context_.beside(text, one.start, one.end);
             for (size_t at = 0; at < texts.size() && written.empty(); at++)
                 for (Joined& their : known[at]) {
                     if (clock && is_clock(texts[at]->part(their.start, their.end))) continue;  // times
@@ -742,9 +710,9 @@ class Notation {
                     }
                     if (is_replaced || their.key[0] != one.key[0] || their.numbers != one.numbers || said.count(their.key))
                         continue;
-                    if (!their.looked) their.beside = words_beside(*texts[at], their.start, their.end);
+                    if (!their.looked) their.beside = context_.beside(*texts[at], their.start, their.end);
                     their.looked = true;
-                    is_replaced = share_words(beside, their.beside);
+                    is_replaced = Context::share_words(beside, their.beside);
                 }
             if (written.empty() && !is_replaced) continue;
             bool has_it = !written.empty();
@@ -868,30 +836,6 @@ class Notation {
         return out;
     }
 
-    // The stems of the content words next to a place, each once.
-    std::vector<Letters> words_beside(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
-        std::vector<Letters> before, out;
-        words(text, start > REACH ? start - REACH : 0, start, before);
-        for (size_t at = before.size() > 3 ? before.size() - 3 : 0; at < before.size(); at++)
-            out.push_back(before[at]);
-        before.clear();
-        words(text, end, end + REACH < text.size ? end + REACH : text.size, before);
-        for (size_t at = 0; at < before.size() && at < 3; at++) out.push_back(before[at]);
-        for (Letters& word : out) word = english_.content_stem(lower(word));
-        std::sort(out.begin(), out.end());
-        out.erase(std::unique(out.begin(), out.end()), out.end());
-        if (!out.empty() && out[0].empty()) out.erase(out.begin());
-        return out;
-    }
-
-    void words(const Text& text, Py_ssize_t at, Py_ssize_t end, std::vector<Letters>& out) const {
-        Match match;
-        while (beside_.search(text, at, match, end)) {
-            out.push_back(text.part(match.start(), match.end()));
-            at = match.end();
-        }
-    }
-
     // Whether a text has a value, and not just with another year, half of the day or unit.
     static bool is_known(const Quantity& item, const std::vector<Quantities>& known) {
         if (item.is_time()) {
@@ -935,13 +879,6 @@ class Notation {
         return false;
     }
 
-    // Whether two places have two words beside them in common; `there` is sorted.
-    static bool share_words(const std::vector<Letters>& beside, const std::vector<Letters>& there) {
-        int shared = 0;
-        for (const Letters& word : beside) shared += std::binary_search(there.begin(), there.end(), word);
-        return shared > 1;
-    }
-
     bool stands_replaced(
         const Quantity& item, const std::vector<Letters>& beside,
         const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
@@ -950,19 +887,19 @@ class Notation {
             for (const Place& place : one.places) {
                 if (!is_same_kind(place.kind, item.kind()) || said.count(place.most)) continue;
                 if (said.count(place.key) && place.key != item.keys.back().whole()) continue;
-                std::vector<Letters> there = words_beside(*one.text, place.start, place.end);
-                if (share_words(beside, there)) return true;
+                std::vector<Letters> there = context_.beside(*one.text, place.start, place.end);
+                if (Context::share_words(beside, there)) return true;
             }
         return false;
     }
 
     // Whether an amount or a measure stands in passages as a part of other numbers alone.
     static bool is_part(const Quantity& item, const Text& text, const std::vector<Text>& passages) {
-        if (item.figure < 0 || !(item.measured || item.is_money())) return false;
+        if (item.figure < 0 || !(item.measured || item.is_money() || item.kind() == U"%")) return false;
         Letters figure = text.part(item.figure, item.figure_end);
         bool found = false;
         for (const Text& passage : passages) {
-            if (stands_in(figure, passage)) return false;
+            if (Context::stands_in(figure, passage)) return false;
             for (Py_ssize_t at = passage.find(figure); at >= 0 && !found; at = passage.find(figure, at + 1)) {
                 Py_ssize_t end = at + (Py_ssize_t)figure.size();
                 found = (at == 0 || !Py_UNICODE_ISALNUM(passage.at(at - 1))) &&
@@ -970,24 +907,6 @@ class Notation {
             }
         }
         return found;
-    }
-
-    // Whether a text has a quantity as it is written.
-    static bool stands_in(const Letters& raw, const Text& text) {
-        auto digit = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISDIGIT(text.at(at)); };
-        auto parts = [&](Py_ssize_t at) {
-            return at >= 0 && at < text.size && (text.at(at) == '.' || text.at(at) == ',');
-        };
-        auto joins = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISALNUM(text.at(at)); };
-        Py_ssize_t size = (Py_ssize_t)raw.size(), at = text.size ? text.find(raw) : -1;
-        for (; at >= 0; at = text.find(raw, at + 1)) {
-            Py_ssize_t end = at + size;
-            if (joins(at - 1) || joins(end)) continue;
-            if (Py_UNICODE_ISDIGIT(raw[0]) && parts(at - 1) && digit(at - 2)) continue;
-            if (Py_UNICODE_ISDIGIT(raw.back()) && parts(end) && digit(end + 1)) continue;
-            return true;
-        }
-        return false;
     }
 
     static void write_as_known(
@@ -1485,7 +1404,10 @@ class Notation {
                 return true;
             }
             case G_DECADE: {
-                item.keys.push_back(Key{U"decade", of(G_TEN)});
+                Letters ten = of(G_TEN), named = lower(of(G_TENS));
+                unsigned __int128 value = 0;
+                if (!named.empty() && parse_words(named.substr(0, named.size() - 3) + U"y", value)) ten = digits(value);
+                item.keys.push_back(Key{U"decade", ten.size() == 2 ? U"19" + ten : ten});
                 return true;
             }
             case G_FISCAL: {
@@ -1615,9 +1537,9 @@ class Notation {
     }
 
     static constexpr int MOST = 200;  // quantities of one text
-    static constexpr Py_ssize_t REACH = 60;  // characters beside a quantity
-    const English& english_;
-    Pattern quantity_, beside_;
+    Context context_;
+    Misplaced misplaced_;
+    Pattern quantity_;
     int groups_[G_COUNT];
     Words spelt_, wordy_, beginnings_;
     Measures measures_;

@@ -1,0 +1,87 @@
+// What stands beside a value of a text.
+#pragma once
+
+#include <algorithm>
+
+#include "english.hpp"
+#include "pattern.hpp"
+
+namespace ragmeter {
+
+// Reads the words next to places of texts.
+class Context {
+  public:
+    explicit Context(const English& english) : english_(english), word_("[^\\W\\d_]{3,}") {}
+
+    // The stems of the content words next to a place, each once, sorted.
+    std::vector<Letters> beside(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
+        std::vector<Letters> before, out;
+        words(text, start > REACH ? start - REACH : 0, start, before);
+        for (size_t at = before.size() > 3 ? before.size() - 3 : 0; at < before.size(); at++)
+            out.push_back(before[at]);
+        before.clear();
+        words(text, end, end + REACH < text.size ? end + REACH : text.size, before);
+        for (size_t at = 0; at < before.size() && at < 3; at++) out.push_back(before[at]);
+        for (Letters& word : out) word = english_.content_stem(lower(word));
+        std::sort(out.begin(), out.end());
+        out.erase(std::unique(out.begin(), out.end()), out.end());
+        if (!out.empty() && out[0].empty()) out.erase(out.begin());
+        return out;
+    }
+
+    // Whether two places have two words beside them in common; `there` is sorted.
+    static bool share_words(const std::vector<Letters>& beside, const std::vector<Letters>& there) {
+        int shared = 0;
+        for (const Letters& word : beside) shared += std::binary_search(there.begin(), there.end(), word);
+        return shared > 1;
+    }
+
+    // The stems of the content words of [start, end), in their order.
+    std::vector<Letters> stems(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
+        std::vector<Letters> found, out;
+        words(text, start, end, found);
+        for (const Letters& word : found) {
+            Letters stem = english_.content_stem(lower(word));
+            if (!stem.empty()) out.push_back(std::move(stem));
+        }
+        return out;
+    }
+
+    Letters stem(const Letters& word) const { return english_.content_stem(lower(word)); }
+
+    // Where a text has a value as it is written, at or behind `from`, or -1.
+    static Py_ssize_t find(const Letters& raw, const Text& text, Py_ssize_t from = 0) {
+        auto digit = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISDIGIT(text.at(at)); };
+        auto parts = [&](Py_ssize_t at) {
+            return at >= 0 && at < text.size && (text.at(at) == '.' || text.at(at) == ',');
+        };
+        auto joins = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISALNUM(text.at(at)); };
+        Py_ssize_t size = (Py_ssize_t)raw.size(), at = text.size ? text.find(raw, from) : -1;
+        for (; at >= 0; at = text.find(raw, at + 1)) {
+            Py_ssize_t end = at + size;
+            if (joins(at - 1) || joins(end)) continue;
+            if (Py_UNICODE_ISDIGIT(raw[0]) && parts(at - 1) && digit(at - 2)) continue;
+            if (Py_UNICODE_ISDIGIT(raw.back()) && parts(end) && digit(end + 1)) continue;
+            return at;
+        }
+        return -1;
+    }
+
+    static bool stands_in(const Letters& raw, const Text& text) { return find(raw, text) >= 0; }
+
+    static constexpr Py_ssize_t REACH = 60;  // characters beside a place that are looked at
+
+  private:
+    void words(const Text& text, Py_ssize_t at, Py_ssize_t end, std::vector<Letters>& out) const {
+        Match match;
+        while (word_.search(text, at, match, end)) {
+            out.push_back(text.part(match.start(), match.end()));
+            at = match.end();
+        }
+    }
+
+    const English& english_;
+    Pattern word_;
+};
+
+}  // namespace ragmeter
