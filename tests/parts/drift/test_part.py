@@ -225,6 +225,6 @@ def test_the_gaps_of_cheap_scores_are_those_of_rated_answers() -> None:
     good = [one.grounding for one in rated if not one.hallucinated]
     bad = [one.grounding for one in rated if one.hallucinated]
     assert min(len(good), len(bad)) > 50
-    assert sum(good) / len(good) - sum(bad) / len(bad) == pytest.approx(0.45, abs=0.03)
+    assert sum(good) / len(good) - sum(bad) / len(bad) == pytest.approx(0.48, abs=0.03)
     moved = [(one.relevance - one.misplaced) / 3 for one in rated]
     assert sum(moved) / len(moved) == pytest.approx(0.50, abs=0.03)
