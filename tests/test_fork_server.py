@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothi
 
 @pytest.fixture(autouse=True)
 def _no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whoever runs the tests: with one that is not ours processes are started, not forked."""
+    """Drop the path of whoever runs the tests: with one set, processes are started, not forked."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 

@@ -35,9 +35,9 @@ _PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|([()])|\{(\d*),?(\d*)\}", r
 _LONG_WORD = re.compile(r"[\w-]{20}", re.ASCII)
 _DEFANGED = re.compile(r"\[\.?\]|\(\.?\)|\{\.\}|[\[(]dot[\])]", re.IGNORECASE)
 
-# A date of day, month and year, or a list of years: no telephone number.
-# the last groups of a number of thousands, whose first group is shorter than a telephone number's
+# The last groups of a number of thousands, whose first group is shorter than a telephone number's.
 _THOUSANDS = re.compile(r"\d{3}(?:[ .]\d{3})+\Z")
+# A date of day, month and year, or a list of years: no telephone number.
 _DATES = re.compile(
     r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d(?!\d)|(?:(?:19|20)\d\d[ ./-]){1,5}(?:19|20)\d\d$"
 )

@@ -176,7 +176,8 @@ def _records(text: str) -> list[JoinedDocument] | None:
     groups = [
         fields[start:end] for start, end in zip(starts, [*starts[1:], len(fields)], strict=True)
     ][:MAX_JOINED]
-    shared = frozenset.intersection(*(frozenset(one.label for one in group) for group in groups))
+    labels = [{one.label for one in group} for group in groups]
+    shared = frozenset(label for label in labels[0] if all(label in each for each in labels))
     if not shared & key_set("record_texts") or not shared & key_set("record_labels"):
         return None
     ends = [*(group[0].line for group in groups[1:]), len(lines)]

@@ -21,8 +21,8 @@ class Misplaced {
         std::vector<std::pair<Place, Letters>> same;  // periods and counts, as the passages write them
     };
 
-    explicit Misplaced(const Context& context)
-        : context_(context), period_(PERIOD, IGNORE_CASE), unit_(UNIT_BEHIND, IGNORE_CASE),
+    Misplaced(const Context& context, const Measures& measures)
+        : context_(context), measures_(measures), period_(PERIOD, IGNORE_CASE), unit_(UNIT_BEHIND, IGNORE_CASE),
           count_("(?<![\\w.,'’-])(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\\d{1,2}) [a-z]{4,}", IGNORE_CASE),
           to_("(?:\\W+to|\\W*[-–—])\\W*$", IGNORE_CASE) {
         for (int at = 0; at < PERIODS; at++) period_groups_[at] = period_.group(PERIOD_GROUPS[at]);
@@ -295,9 +295,9 @@ class Misplaced {
     }
 
     const Context& context_;
+    const Measures& measures_;
     Pattern period_, unit_, count_, to_;
     int period_groups_[PERIODS], period_all_;
-    Measures measures_;
 };
 
 }  // namespace ragmeter

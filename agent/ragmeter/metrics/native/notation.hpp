@@ -350,7 +350,7 @@ inline bool parse_words(const Letters& text, unsigned __int128& value) {
 class Notation {
   public:
     explicit Notation(const English& english)
-        : context_(english), misplaced_(context_), quantity_(QUANTITY, IGNORE_CASE) {
+        : context_(english), misplaced_(context_, measures_), quantity_(QUANTITY, IGNORE_CASE) {
         for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
         for (const char* word : SPELT) add(spelt_, word);
         for (const char* word : WORDY) add(wordy_, word);
@@ -485,9 +485,12 @@ class Notation {
                 if (joined) written.text.push_back(' ');
             }
         }
-        mark_joined(text, items, passages, query, replaced, changes);
+        std::vector<const Text*> texts;
+        for (const Text& passage : passages) texts.push_back(&passage);
+        texts.push_back(&query);
+        mark_joined(text, items, texts, replaced, changes);
         write_telephones(text, passages, replaced, changes);
-        mark_misplaced(text, items, passages, query, replaced, changes);
+        mark_misplaced(text, items, texts, replaced, changes);
         std::sort(changes.begin(), changes.end(),
                   [](const Change& one, const Change& other) { return one.start < other.start; });
         return replaced;
@@ -647,11 +650,9 @@ class Notation {
         }
     }
 
-    void mark_misplaced(const Text& text, const std::vector<Quantity>& items, const std::vector<Text>& passages,
-                        const Text& query, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
-        std::vector<const Text*> texts;
-        for (const Text& passage : passages) texts.push_back(&passage);
-        texts.push_back(&query);
+    // Mark the values that passages have at another place, and write periods and counts as they do.
+    void mark_misplaced(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts,
+                        std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
         Misplaced::Found found = misplaced_.find(text, items, texts);
         for (const auto& [place, written] : found.same) put({place.start, place.end, written}, replaced, changes);
         for (const Misplaced::Place& place : found.wrong) {
@@ -673,14 +674,11 @@ class Notation {
     }
 
     // Write joined numbers that passages have as they do, and mark those in place of others.
-    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<Text>& passages,
-                     const Text& query, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
+    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts,
+                     std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
         std::vector<Joined> mine = find_joined(text);
         std::unordered_set<Letters> said;
         for (const Joined& one : mine) said.insert(one.key);
-        std::vector<const Text*> texts;
-        for (const Text& passage : passages) texts.push_back(&passage);
-        texts.push_back(&query);
         std::vector<std::vector<Joined>> known;
         for (const Joined& one : mine) {
             bool other = false;  // a date, a time or a number with decimals
@@ -1538,11 +1536,11 @@ class Notation {
 
     static constexpr int MOST = 200;  // quantities of one text
     Context context_;
+    Measures measures_;
     Misplaced misplaced_;
     Pattern quantity_;
     int groups_[G_COUNT];
     Words spelt_, wordy_, beginnings_;
-    Measures measures_;
 };
 
 }  // namespace ragmeter
