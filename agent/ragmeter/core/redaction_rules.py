@@ -42,6 +42,22 @@ _DATES = re.compile(
     r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d(?!\d)|(?:(?:19|20)\d\d[ ./-]){1,5}(?:19|20)\d\d$"
 )
 
+# Groups that no telephone number has without a country code or a zero before them.
+_NO_PHONE = re.compile(r"\d{2,5}[ .\-/]{1,2}\d{4}[ .\-/]\d{3}\Z")
+# A number of a card or an account, whatever its check says.
+_FOURS = re.compile(r"(?<!\d)(?<!\d[ \-./])(?:\d{4}[ \-./]){3,4}\d{1,4}(?!\d)")
+_AROUND = 30  # characters beside a finding in which such a number may begin and end
+
+# What stands before a number of four parts that is no address.
+_NAMES_VERSION = re.compile(
+    r"(?:\b(?:v|ver|versions?|versión|versão|versione|wersj\w|версия|releases?|build|firmware|kernel|driver"
+    r"|patch|update|sdk|runtime|assembly|section|sect?|chapter|clause|article|paragraph|appendix|annex"
+    r"|abschnitt|kapitel|absatz|anhang|ziffer|figure|table|step|schritt|oid)\b\.?|§{1,2}|版本|バージョン|버전)"
+    r"[ \t:#=-]{0,3}\Z",
+    re.IGNORECASE,
+)
+_BEFORE = 24  # characters before an address that may name it so
+
 # Given a text and the start and end of a match, returns the end of the finding, or None. The digits
 # of a card number often run into those of its expiry date.
 _MatchCheck = Callable[[str, int, int], int | None]
@@ -278,9 +294,20 @@ def _phone(text: str, start: int, end: int) -> int | None:
     if _THOUSANDS.match(match) and re.fullmatch(r"\d[ .]", text[max(start - 2, 0) : start]):
         return None
     digits = sum(map(str.isdigit, match))
+    if match[0] not in "+0(" and (_NO_PHONE.match(match) or _in_fours(text, start, end)):
+        return None
     if match[0] not in "+0(" and (digits < 9 or (match[4:5] == "-" and match[7:8] == "-")):
         return None  # too short to be told from other numbers; or a date
     return end if 7 <= digits <= 15 and not _is_address(match) else None
+
+
+def _in_fours(text: str, start: int, end: int) -> bool:
+    """Return whether a finding is part of a number in groups of four."""
+    around = max(start - _AROUND, 0)
+    return any(
+        around + fours.start() < end and start < around + fours.end()
+        for fours in _FOURS.finditer(text[around : end + _AROUND])
+    )
 
 
 def _is_address(text: str) -> bool:
@@ -293,6 +320,8 @@ def _is_address(text: str) -> bool:
 
 def _address(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
+    if _NAMES_VERSION.search(text[max(start - _BEFORE, 0) : start]):
+        return None
     for candidate in (match, match.partition(".")[0]):  # the end of a sentence may follow
         candidate = candidate.rstrip(":.")
         stop = start + len(candidate)

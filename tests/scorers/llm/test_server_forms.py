@@ -188,6 +188,22 @@ def test_a_blocked_prompt_is_a_refusal(reply: Any, status: int) -> None:
     assert failed(reply, status).outcome == "refused"
 
 
+@pytest.mark.parametrize(
+    "before", [": keep-alive\n\n", "\n: PROCESSING\r\n\r\n: PROCESSING\n\n", ":\n"]
+)
+def test_comments_that_a_gateway_sends_before_a_reply_are_no_part_of_it(before: str) -> None:
+    body = before + json.dumps(completion('{"grade": 2}'))
+    asked = Asked(script(httpx.Response(200, text=body)))
+    assert asked.once() == 2
+    assert failed_text(before).outcome == "server_error"
+
+
+def failed_text(body: str) -> FailedAttempt:
+    found = read_chat_reply(200, body.encode())
+    assert isinstance(found, FailedAttempt)
+    return found
+
+
 def test_a_refusal_among_the_parts_of_a_content_is_one() -> None:
     reply = message(content=[{"type": "refusal", "refusal": "I can't help with that."}])
     assert Asked(script(reply)).once() == "judge_refused"

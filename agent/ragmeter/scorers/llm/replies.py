@@ -57,6 +57,8 @@ _REFUSED_BY_GATEWAY = re.compile(
     r"|检测到输入或生成内容可能包含不安全或敏感内容"
 )
 
+_COMMENTS = re.compile(rb"\s*(?::[^\r\n]*(?:\s+|\Z))+")
+
 # Of all that a refusal behind a gateway is wrapped in: levels and fields that are looked at.
 _DEEPEST = 5
 _MOST_CODES = 60
@@ -141,9 +143,13 @@ def read_chat_reply(status: int, body: bytes) -> ChatCompletion | FailedAttempt:
 
 
 def decode_json(body: bytes) -> Any:
-    """Return the decoded body, or None where it is no JSON."""
+    """Return the decoded body, or None where it is no JSON.
+
+    Gateways send comments of server-sent events (`: keep-alive`) before it, while a model thinks.
+    """
+    comments = _COMMENTS.match(body)
     try:
-        return json.loads(body)
+        return json.loads(body[comments.end() :] if comments else body)
     except (ValueError, RecursionError):
         return None
 
