@@ -356,7 +356,7 @@ class EmbeddedRun(ChaosRun):
                 )
         rows = intervals(found, truth, sent.lies)
         missed = sum(bool(row.beyond) for row in rows)
-        add(f"{len(rows)} intervals of the judge, {missed} of them miss the truth")
+        add(f"{len(rows)} intervals of samples, {missed} of them miss the truth")
         share = ", ".join(f"{name} {part:.3f}" for name, part in sorted(sent.lies.items()))
         add(f"wrong answers of the judge, by service: {share}")
         (self.folder / "found.json").write_text(json.dumps(found, indent=0))

@@ -85,6 +85,18 @@ def test_lies_of_a_judge_widen_what_its_estimates_may_miss(
     assert differences(sampled, moved, replace(SENT, lies={"another": 0.2})) != []
 
 
+def test_what_the_built_in_scorers_drew_is_held_against_its_intervals(
+    tmp_path: Path, truth: dict[str, float]
+) -> None:
+    found = export(tmp_path, TRAFFIC, 0.4, sampling={"judge": 0.4, "builtin": 0.4})
+    assert differences(found, truth, SENT) == []
+    row = next(row for row in intervals(found, truth) if 'scorer="builtin"' in row.name)
+    moved = {**truth, row.name: row.upper + row.upper - row.lower}
+    assert any("far from" in line for line in differences(found, moved, SENT))
+    latency = next(name for name in found if name.startswith("rag_latency_quantile"))
+    assert differences({**found, latency: 99.0}, truth, SENT)  # of every trace, still exact
+
+
 def test_no_estimate_at_all_is_noticed(truth: dict[str, float]) -> None:
     blind = {n: v for n, v in truth.items() if "umbrela" not in labels_of(n)[1].get("scorer", "")}
     assert "no interval of the judge could be compared" in differences(blind, truth, SENT)

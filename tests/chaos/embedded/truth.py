@@ -3,8 +3,10 @@
 Pure. Samples are values by name with labels, as `/metrics` gives them. Three kinds of comparison:
 
 - **exact**, to the last digit that is exported: what hangs on each accepted trace alone, whatever
-  went wrong. Counts, states, weighted counters, and the windows of the built-in scorers.
-- **within the interval**: what a judge found of a sample. The undisturbed run has judged all.
+  went wrong. Counts, states, weighted counters, and the windows of the built-in scorers, if they
+  scored every trace.
+- **within the interval**: what a judge found of a sample, and what the built-in scorers found while
+  a full queue had them score a sample. The undisturbed run has scored all.
 - **what was sent**: the log of the senders, who believe the agent's answers and nothing else.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.comparison import unlike
@@ -143,10 +145,32 @@ _QUESTION = re.compile(
 )
 
 
-def _exactly(name: str) -> bool:
-    """Whether a sample hangs on the accepted traces alone."""
+def _drawn(found: Samples) -> set[str]:
+    """The metrics of the built-in scorers that were scored on a sample of the traces: a queue that
+    is more than half full has them draw less (`overload_scale`)."""
+    metrics = set()
+    for name, value in found.items():
+        plain, labels = labels_of(name)
+        if (
+            plain == "ragmeter_results_total"
+            and (labels["scorer"], labels["state"]) == ("builtin", "sampled_out")
+            and value
+        ):
+            metrics.add(labels["metric"])
+    return metrics
+
+
+def _is_of(plain: str, metrics: Collection[str]) -> bool:
+    """Whether a family, by its name without labels, is of one of the metrics."""
+    return plain.startswith(tuple(f"rag_{metric}_" for metric in metrics))
+
+
+def _exactly(name: str, drawn: Collection[str]) -> bool:
+    """Whether a sample hangs on the accepted traces alone, where metrics were `drawn`."""
     plain, labels = labels_of(name)
     if labels.get("scorer", "builtin") != "builtin" or labels.get("slo") == JUDGED:
+        return False
+    if labels.get("metric") in drawn or _is_of(plain, drawn):
         return False
     if plain == "ragmeter_results_total":
         return True
@@ -158,11 +182,12 @@ def _exactly(name: str) -> bool:
 
 
 def _exact(found: Samples, truth: Samples) -> list[str]:
-    names = sorted(name for name in found.keys() | truth.keys() if _exactly(name))
+    drawn = _drawn(found)
+    names = sorted(name for name in found.keys() | truth.keys() if _exactly(name, drawn))
     return unlike(found, truth, names) if names else ["there is nothing to compare"]
 
 
-# What a judge found -------------------------------------------------------------------------------
+# What was found of a sample -----------------------------------------------------------------------
 
 
 def _weights(found: Samples, truth: Samples) -> list[str]:
@@ -220,14 +245,17 @@ class Interval:
 def intervals(
     found: Samples, truth: Samples, lies: Mapping[str, float] | None = None
 ) -> list[Interval]:
-    """Of all series of the judge with enough samples. `lies` as in `Sent`."""
+    """Of all series with enough samples that the judge scored, or the built-in scorers of a sample.
+    `lies` as in `Sent`."""
+    drawn = _drawn(found)
     rows = []
     for name, value in sorted(truth.items()):
         plain, labels = labels_of(name)
         measure = re.fullmatch(r"(rag_\w+?)_(?:mean|ratio)", plain)
         if (
             measure is None
-            or labels.get("scorer", "builtin") == "builtin"
+            or "scorer" not in labels
+            or (labels["scorer"] == "builtin" and not _is_of(plain, drawn))
             or labels.get("window") != WINDOW
             or plain.endswith("_unscored_ratio")
         ):
@@ -238,7 +266,8 @@ def intervals(
             for part in ("ci_lower", "ci_upper", "effective_samples")
         )
         if lower is not None and upper is not None and (samples or 0) >= LEAST:
-            lied = UNEVEN * (lies or {}).get(labels["service"], 0.0)
+            judged = labels["scorer"] != "builtin"
+            lied = UNEVEN * (lies or {}).get(labels["service"], 0.0) if judged else 0.0
             rows.append(Interval(name, lower, upper, value, lied * _range(plain)))
     return rows
 
@@ -250,7 +279,7 @@ def _range(name: str) -> float:
 
 def _intervals(found: Samples, truth: Samples, lies: Mapping[str, float]) -> list[str]:
     rows = intervals(found, truth, lies)
-    if not rows:
+    if all(labels_of(row.name)[1]["scorer"] == "builtin" for row in rows):
         return ["no interval of the judge could be compared"]
     missed = [row for row in rows if row.beyond]
     lines = [
