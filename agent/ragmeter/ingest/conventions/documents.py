@@ -28,8 +28,10 @@ from ragmeter.ingest.conventions.values import (
     looks_like_json,
     mcp_texts,
     parse_json_or_literal,
+    parse_literal,
     parse_nested_json,
     parse_number,
+    parse_printed,
     repr_text,
     scalar_text,
     unquote_repr,
@@ -53,6 +55,7 @@ _ERROR = re.compile(
 _SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
 _MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
+_RECORD_FIELD = re.compile(rf" ([\w.()]{{1,100}})={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
 _CUT_PAGE_CONTENT = re.compile(r"\s*(?:Document\(.{0,2000})?page_content=['\"]", re.DOTALL)
@@ -153,8 +156,7 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
     for layer in layers:
         for key in keys:
             if key in layer and (text := _plain_text(layer[key])) is not None:
-                document = _read_repr(text)
-                return document.text if document is not None else text
+                return _without_print(text)
         resource = layer.get("text_resource")
         if isinstance(resource, dict) and scalar_text(resource.get("text")):
             return scalar_text(resource.get("text"))
@@ -174,6 +176,24 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
     alone = [text for one in layers for text in one.values() if isinstance(text, str)]
     scored = alone == sentences and _score(layers)[0] is not None
     return next((text for text in sentences if _is_sentence(text, scored)), None)
+
+
+def _without_print(text: str) -> str | None:
+    """Return the text in a document, a row or a node that was printed, any other as it is."""
+    document = _read_repr(text)
+    if document is not None:
+        return document.text
+    row = parse_literal(text) if is_python_form(text) else _record(text)
+    inner = _text([row]) if isinstance(row, dict) else None
+    return inner or text
+
+
+def _record(text: str) -> dict[str, str] | None:
+    """Return the texts of a row of Neo4j by the last word of their names."""
+    if not text.startswith("<Record ") or not text.endswith(">"):
+        return None
+    fields = _RECORD_FIELD.findall(text)
+    return {name.rpartition(".")[2]: unquote_repr(literal) for name, literal in fields}
 
 
 def _plain_text(text: Any) -> str | None:
@@ -262,7 +282,11 @@ def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | N
         return _from_object(value, depth)
     if isinstance(value, str):
         document = _read_repr(value)
-        return [document] if document is not None else None
+        if document is not None:
+            return [document]
+        printed = parse_printed(value)
+        listed = printed if isinstance(printed, list) else _only_list(printed or {})
+        return read_documents(listed, depth=depth + 1) if listed else None
     if not isinstance(value, list) or is_embedding(value):
         return None
     if len(value) == 1 and isinstance(value[0], list):
@@ -362,7 +386,8 @@ def _open_tool_output(value: Any) -> Any:
     if isinstance(opened, str) and (texts := mcp_texts(opened)) is not None:
         return texts
     if isinstance(opened, str) and is_repr(opened):
-        opened = parse_json_or_literal(repr_text(opened))
+        printed = parse_json_or_literal(repr_text(opened))
+        opened = printed if printed is not None or not parse_printed(opened) else opened
     return opened
 
 

@@ -32,6 +32,7 @@ from ragmeter.ingest.conventions.values import (
     flattened_items,
     has_flattened_items,
     is_hidden,
+    is_repr,
     looks_like_json,
     parse_count,
     parse_nested_json,
@@ -200,7 +201,11 @@ def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeVal
     documents, cut = read_flattened_documents(span.attributes, prefix)
     if documents is None and content.role is SpanRole.RERANKER:
         documents, cut = read_flattened_documents(span.attributes, _RETRIEVED)
-    is_text = isinstance(output_value, str) and not looks_like_json(output_value)
+    is_text = (
+        isinstance(output_value, str)
+        and not looks_like_json(output_value)
+        and not is_repr(output_value)
+    )
     other = None if is_text or is_hidden(output_value) else read_documents(output_value)
     if documents is None:
         documents = other

@@ -57,6 +57,7 @@ _JAVA_ENDS = {  # of a text by the sign or word before it
 _JAVA_ROLES = {"Ai": "assistant", "Assistant": "assistant", "User": "user", "System": "system"}
 # an event or a step of a workflow: nothing but the call of a class, whole or cut
 _CALL = re.compile(r"\s*\[?(?:\w+\.)*[A-Z]\w*\((?:\w+=|\)\s*$)")
+_CALLS = re.compile(r"\s*(?:\[\s*)?(?:\w+\.)*[A-Z]\w*\(\w+=")
 _CALL_ENDS = (")", ")]", "...", "…")
 _RESULT = re.compile(rf"\s*\w+\(result={QUOTED}\)\s*$", re.DOTALL)  # LlamaIndex's StopEvent
 # str() of a message of LangChain
@@ -228,6 +229,34 @@ def parse_literal(text: str) -> Any:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return text
+
+
+def parse_printed(text: str) -> Any:
+    """Open the repr of Python objects, each as the object of its fields; None where it is none.
+
+    All of it must be literals and calls of classes, as data classes and Pydantic print themselves.
+    """
+    if not _CALLS.match(text[:128]) or len(text) > _MAX_LITERAL:
+        return None
+    try:
+        return _printed_value(ast.parse(text.strip(), mode="eval").body)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return None
+
+
+def _printed_value(node: ast.expr) -> Any:
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return [_printed_value(item) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {str(ast.literal_eval(key)): _printed_value(item) for key, item in pairs if key}
+    if isinstance(node, ast.Call):
+        fields = {one.arg: _printed_value(one.value) for one in node.keywords if one.arg}
+        # `UUID('...')` and `datetime(2026, 1, 2)` have no fields
+        return fields or (_printed_value(node.args[0]) if len(node.args) == 1 else None)
+    if isinstance(node, ast.Name | ast.Attribute):  # nan, or a member of an enumeration
+        return None
+    return ast.literal_eval(node)
 
 
 def is_python_form(text: str) -> bool:

@@ -27,6 +27,9 @@ _MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
 _MAX_CALLS = 50  # of one request whose messages are looked into, the last ones
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
 _GAPS = (Reason.CONTENT_HIDDEN, Reason.PASSAGES_TRUNCATED, Reason.PASSAGES_ID_ONLY)  # worst first
+_MIN_JOINED = 2  # documents of a text that a tool has joined
+_MAX_JOINED_TEXTS = 8  # the longest, that may be such texts
+_MAX_BETWEEN = 0.1  # of such a text, which are headings and numbers
 _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may have thousands
 
 
@@ -67,7 +70,7 @@ def collect_passages(node: SpanNode, settings: OtlpSettings) -> RetrievedPassage
     if retrieved is None:
         retrieved = _held_elsewhere(node, settings)
     if retrieved.documents is not None:
-        retrieved.documents = _unique(retrieved.documents)
+        retrieved.documents = _without_joined(_unique(retrieved.documents))
         seen = {document.gap for document in retrieved.documents}
         worst = (gap for gap in _GAPS if gap in seen)
         retrieved.gap = retrieved.gap or next(worst, None)
@@ -290,6 +293,27 @@ def _unique(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
         if key:
             by_text.setdefault(key, document)
     return unique
+
+
+def _without_joined(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
+    """Leave out a text into which a tool has joined the others, by blank lines or by headings.
+
+    Its retriever has a span of its own then, which need not be below that of the tool.
+    """
+    if len(documents) < _MIN_JOINED + 1:
+        return documents
+    texts = [document.text.strip() if document.text else "" for document in documents]
+    may_be = [n for n, one in enumerate(documents) if not one.id and "\n" in texts[n]]
+    joined = set()
+    for n in sorted(may_be, key=lambda n: len(texts[n]), reverse=True)[:_MAX_JOINED_TEXTS]:
+        text = texts[n]
+        others = [one for one in texts if one and len(one) < len(text) and one in text]
+        rest = text
+        for one in sorted(others, key=len, reverse=True):
+            rest = rest.replace(one, "")
+        if len(others) >= _MIN_JOINED and len(rest.strip()) <= _MAX_BETWEEN * len(text):
+            joined.add(n)
+    return [document for n, document in enumerate(documents) if n not in joined]
 
 
 def _same(first: RetrievedDocument, second: RetrievedDocument) -> bool:
