@@ -198,14 +198,23 @@ def _record(text: str) -> dict[str, str] | None:
 
 def _plain_text(text: Any) -> str | None:
     """Return the text at a key of a document, None where it is no text."""
-    if isinstance(text, list) and all(
-        isinstance(one, dict) and one.keys() == {"text"} for one in text
-    ):  # parts of Genkit
-        text = "\n".join(str(one["text"]) for one in text)
+    if isinstance(text, list) and text:
+        if all(isinstance(one, str) for one in text):  # a field of Solr
+            text = "\n".join(text)
+        elif all(isinstance(one, dict) and _is_text_part(one) for one in text):
+            text = "\n".join(one["text"] for one in text)
     if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
         text = text.get("text") or text.get("value")
     held = isinstance(text, str) and bool(text.strip()) and not is_embedding(text)
     return text if isinstance(text, str) and held else None
+
+
+def _is_text_part(part: Mapping[str, Any]) -> bool:
+    """Return whether an object is a part of a text: of Genkit, or of OpenAI's stores."""
+    kind = part.get("type", "text")
+    text = part.get("text")
+    is_text = isinstance(text, str) and not looks_like_json(text)
+    return is_text and isinstance(kind, str) and kind.endswith("text")
 
 
 def _pieces(value: Any) -> str:
@@ -444,7 +453,7 @@ def _split_texts(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
 
 
 def _rows(value: Mapping[str, Any]) -> list[Any] | None:
-    """Return the rows of a table with the names of its columns: of pandas, and of Databricks."""
+    """Return the rows of a table with the names of its columns: of pandas, Databricks, Elastic."""
     manifest = value.get("manifest")
     holder = manifest if isinstance(manifest, dict) else value
     heads = holder.get("columns")
@@ -454,7 +463,7 @@ def _rows(value: Mapping[str, Any]) -> list[Any] | None:
     ]
     inner = value.get("result")
     held = {**inner, **value} if isinstance(inner, dict) else value
-    tables = (held.get(key) for key in ("data_array", "data", "rows"))
+    tables = (held.get(key) for key in ("data_array", "data", "rows", "values"))
     table = next((one for one in tables if isinstance(one, list)), None)
     if not names or None in names or table is None:
         return None

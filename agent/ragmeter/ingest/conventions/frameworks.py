@@ -1,16 +1,18 @@
-"""Frameworks with their own attributes: Spring AI, Vercel AI SDK, Genkit, Pipecat and LiveKit.
+"""Frameworks with their own attributes: Spring AI, Vercel AI SDK, Genkit, LlamaIndex and others.
 
 `key_tables.yaml` has the sources of each and what to beware of.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import (
     MAX_DOCUMENTS,
     read_document,
+    read_documents,
     read_tool_documents,
 )
 from ragmeter.ingest.conventions.key_tables import (
@@ -27,7 +29,12 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
-from ragmeter.ingest.conventions.texts import last_text_of, read_messages
+from ragmeter.ingest.conventions.texts import (
+    find_answer,
+    find_question,
+    last_text_of,
+    read_messages,
+)
 from ragmeter.ingest.conventions.values import (
     is_hidden,
     parse_count,
@@ -41,6 +48,18 @@ _SPRING_AI_QUERY = "db.vector.query.content"
 _SPRING_AI_READS = frozenset({"query", "search", "similarity_search", ""})
 _MAX_ITEMS = 1_000  # of one joined list
 _VERCEL_AI_FIRST_CHUNK = ("ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
+_LLAMA_INDEX_METHOD = re.compile(
+    r"\.(?:a?(?:stream_)?(?:chat|complete)(?:_with_tools)?|a?predict|a?stream"
+    r"|(?P<embedding>_?a?get_\w*embedding\w*))-[0-9a-f-]+\Z"
+)
+_LLAMA_INDEX_QUERIES = (
+    ("QueryStartEvent", "query"),
+    ("AgentChatWithStepStartEvent", "user_msg"),
+    ("AgentRunStepStartEvent", "input"),
+    ("SynthesizeStartEvent", "query"),
+    ("RetrievalStartEvent", "str_or_query_bundle"),
+    ("LLMCompletionStartEvent", "prompt"),
+)
 _VERCEL_AI_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 
 
@@ -162,6 +181,40 @@ def read_livekit(span: Span, full: bool = True) -> SpanContent:
         content.answer = scalar_text(attributes.get("lk.response.text"))
         calls = parse_nested_json(attributes.get("lk.response.function_calls"))
         content.calls_tools = content.answer is None and bool(calls)
+    return content
+
+
+def read_eino(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Eino; the messages of a model call are those of OpenLLMetry's first names."""
+    table = key_table("eino")
+    role = read_role(table, span.attributes)
+    if role is SpanRole.LLM:
+        return SpanContent(role=role, convention=table.convention)
+    return read_by_table(table, span.attributes, full, role)
+
+
+def read_llama_index(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of LlamaIndex's own exporter, whose name tells the class and the method."""
+    method = _LLAMA_INDEX_METHOD.search(span.name)
+    role = SpanRole.CHAIN
+    if method is not None:
+        role = SpanRole.EMBEDDING if method["embedding"] else SpanRole.LLM
+    content = SpanContent(role=role, convention="llama_index")
+    if role is SpanRole.EMBEDDING or (not full and defer_content(content) and not span.events):
+        return content
+    content.light = False
+    held = {
+        (event.name, key): event.attributes[key]
+        for event in span.events
+        for key in event.attributes
+    }
+    for query in (held.get(key) for key in _LLAMA_INDEX_QUERIES):
+        if content.query is None and query is not None:
+            content.query, content.query_gap = find_question(query)
+    content.answer, content.answer_gap = find_answer(held.get(("LLMPredictEndEvent", "output")))
+    chunks = held.get(("GetResponseStartEvent", "text_chunks"))
+    if isinstance(chunks, list):
+        content.documents = read_documents(chunks)
     return content
 
 

@@ -28,6 +28,7 @@ from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
     is_embedding,
     is_truncated,
+    key_set,
     key_spellings,
     parse_cost,
     parse_json_or_literal,
@@ -187,7 +188,10 @@ def read_traceai(span: Span, full: bool = True) -> SpanContent:
 
 
 def read_old_openllmetry(span: Span, full: bool = True) -> SpanContent:
-    """Read a span of OpenLLMetry's first attributes."""
+    """Read a span of OpenLLMetry's first attributes, if it is a model call."""
+    component = span.attributes.get("runinfo.component")
+    if isinstance(component, str) and component.lower() not in key_set("eino_models"):
+        return SpanContent()
     return read_openllmetry(_respelled(span, key_spellings("openllmetry")), full)
 
 
