@@ -46,6 +46,14 @@ _DATES = re.compile(
 _NO_PHONE = re.compile(r"\d{2,5}[ .\-/]{1,2}\d{4}[ .\-/]\d{3}\Z")
 # A number of a card or an account, whatever its check says.
 _FOURS = re.compile(r"(?<!\d)(?<!\d[ \-./])(?:\d{4}[ \-./]){3,4}\d{1,4}(?!\d)")
+# What stands before the number of an order or of an article.
+_NAMES_NUMBER = re.compile(
+    r"\b(?:order|invoice|ticket|article|item|part|serial|model|product|batch|lot|tracking|reference|ref"
+    r"|bestell|rechnungs|artikel|auftrags|serien|vorgangs|commande|facture|pedido|factura|ordine"
+    r"|fattura)[ -]?(?:numbers?|no|nr|id|nummer|num)?\.?(?:\s(?:is|are|ist|lautet|est|es|è))?[ \t:#]{1,3}\Z",
+    re.IGNORECASE,
+)
+_WITHIN_NUMBER = re.compile(r"\d\d[\-./]\Z")
 _AROUND = 30  # characters beside a finding in which such a number may begin and end
 
 # What stands before a number of four parts that is no address.
@@ -56,7 +64,7 @@ _NAMES_VERSION = re.compile(
     r"[ \t:#=-]{0,3}\Z",
     re.IGNORECASE,
 )
-_BEFORE = 24  # characters before an address that may name it so
+_BEFORE = 24  # characters before a finding that may name it so
 
 # Given a text and the start and end of a match, returns the end of the finding, or None. The digits
 # of a card number often run into those of its expiry date.
@@ -291,10 +299,16 @@ def _phone(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
     if _DATES.match(match):
         return None
+    if match[0] != "+" and _WITHIN_NUMBER.search(text[max(start - 3, 0) : start]):
+        return None
     if _THOUSANDS.match(match) and re.fullmatch(r"\d[ .]", text[max(start - 2, 0) : start]):
         return None
     digits = sum(map(str.isdigit, match))
-    if match[0] not in "+0(" and (_NO_PHONE.match(match) or _in_fours(text, start, end)):
+    if match[0] not in "+0(" and (
+        _NO_PHONE.match(match)
+        or _NAMES_NUMBER.search(text[max(start - _BEFORE, 0) : start])
+        or _in_fours(text, start, end)
+    ):
         return None
     if match[0] not in "+0(" and (digits < 9 or (match[4:5] == "-" and match[7:8] == "-")):
         return None  # too short to be told from other numbers; or a date
