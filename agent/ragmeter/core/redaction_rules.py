@@ -50,7 +50,8 @@ _FOURS = re.compile(r"(?<!\d)(?<!\d[ \-./])(?:\d{4}[ \-./]){3,4}\d{1,4}(?!\d)")
 _NAMES_NUMBER = re.compile(
     r"\b(?:order|invoice|ticket|article|item|part|serial|model|product|batch|lot|tracking|reference|ref"
     r"|bestell|rechnungs|artikel|auftrags|serien|vorgangs|commande|facture|pedido|factura|ordine"
-    r"|fattura)[ -]?(?:numbers?|no|nr|id|nummer|num)?\.?(?:\s(?:is|are|ist|lautet|est|es|è))?[ \t:#]{1,3}\Z",
+    r"|fattura)[ -]?(?:numbers?|no|nr|id|nummer|num)?\.?(?:\s(?:is|are|ist|lautet|est|es|è))?"
+    r"[ \t:#]{1,3}\Z",
     re.IGNORECASE,
 )
 _WITHIN_NUMBER = re.compile(r"\d\d[\-./]\Z")

@@ -334,6 +334,12 @@ _MATHS = Pattern(
     r"[:\s]|[=∈∪∩×<>+*]|\b[a-z]\sin\s)\s{0,2}\Z",
     IGNORE_CASE,
 )
+# "an array like [1]"
+_EXAMPLE = Pattern(
+    r"\b(?:arrays?|lists?|vectors?|tuples?|sets?|matrix|slices?|intervals?|values?|inputs?)"
+    r"\s(?:like|such as|as in|e\.g\.,?|for example)\s\Z",
+    IGNORE_CASE,
+)
 _CHAINED = Pattern(r"(?:\s(?:and|or|to|with|∪|∩|x|×)\s|\s?[,;/]\s?(?:and\s|or\s)?|\s)\Z")
 _POINTS = Pattern(
     r"(?:\b(?:see|visit|at|links?|via|click|open)\s|\]\s(?:and|or|&)\s|\],\s)\Z",
@@ -760,6 +766,7 @@ def _read_square(state: _Answer) -> None:
             or (_OPTION.search(before) and not _CLAUSE_END.match(text, end))
             or (chosen and len(body) == 1 and not _closes_clause(text, start, end))
             or _JSON_KEY.search(before)
+            or _EXAMPLE.search(before)
             or (_LIST.match(body) and _is_maths(body, before, text[end : end + 4]))
             or (
                 rejected > 0

@@ -37,7 +37,7 @@ LABEL = (
 # Writers lead to it by such words: "see chunk 1", "siehe Dokument 1", "voir le document 2"
 LEAD = (
     r"(?:see(?: also|,? e\.\s?g\.,?)?|e\.\s?g\.,?"
-    r"|per|cf\.?|from|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
+    r"|per|cf\.?|from|via|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
     r"|d['’]après|véase|ver|según|vedi|secondo|cfr\.?|zie|volgens|veja|conforme|segundo)"
     r"\s{1,3}(?:(?:the|el|la|le|les|il|lo|het|de|o|a|das|dem)\s)?"
 )

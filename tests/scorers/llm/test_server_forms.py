@@ -76,6 +76,9 @@ def test_an_error_is_opened_whatever_it_is_wrapped_in(body: Any) -> None:
         [{"error": {"code": 400, "message": "input token count exceeds what is allowed (8192)."}}],
         [error("x", code="context_length_exceeded")],
         {"errors": [{"message": "prompt is too long: 210000 tokens > 200000 maximum"}]},
+        error("input length and `max_tokens` exceed context limit: 199000 + 2000 > 200000"),
+        error("Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens)."),
+        {"message": "The model returned the following errors: Input is too long"},
     ],
 )
 def test_too_long_is_seen_in_an_array(body: Any) -> None:

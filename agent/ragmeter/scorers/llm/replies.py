@@ -35,7 +35,7 @@ _TOO_LONG = re.compile(
     r"context (length|window|size)|maximum (context|input|model) (length|tokens)"
     r"|max_(model_len|seq_len|input_tokens)"
     r"|(prompt|input|messages|request)[\w ()]* (is|are) too long"
-    r"|exceeds? the (available|maximum|model)|too many (input )?tokens|input_tokens"
+    r"|exceeds? (the (available|maximum|model)|context limit)|too many (input )?tokens|input_tokens"
     r"|(tokens|inputs)\D{0,20}(must|cannot|can not)\D{0,20}(<=|exceed)"
     r"|(input|prompt) token count\b.{0,40}\bexceeds"
     r"|context_?window_?exceeded|input tokens exceed"
