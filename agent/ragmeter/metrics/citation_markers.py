@@ -185,7 +185,7 @@ _TAKES_EXPONENT = Pattern(
 )
 _POWER = Pattern(r"(?:(?<![\d.,])(?:\d|10|100)|[⁻)])\Z")
 _TAG = Pattern(
-    r"<(cite|citations?|refs?|references?|sources?|docs?|documents?|sup|footnote|fn|co|c|span|a"
+    r"<(cite|citations?|refs?|references?|sources?|src|docs?|documents?|sup|footnote|fn|co|c|span|a"
     r"|chunk|passage|grounding|evidence|context|snippet|cit"
     r"|excerpt|quote)\b([^<>\n]{0,300}?)/?>",
     IGNORE_CASE,

@@ -45,7 +45,7 @@ LEAD = (
 _LEAD = Pattern(rf"\s*{LEAD}", IGNORE_CASE)
 _POINTING = ("se", "cf", "e.")
 _LABELLED = Pattern(
-    rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?)?|(?P<sign>[#^@№]))",
+    rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?|n[or]\.?\s?(?=\d))?|(?P<sign>[#^@№]))",
     IGNORE_CASE,
 )
 _PAGE = Pattern(

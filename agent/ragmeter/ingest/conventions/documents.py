@@ -25,6 +25,7 @@ from ragmeter.ingest.conventions.values import (
     is_repr,
     is_truncated,
     key_list,
+    key_set,
     looks_like_json,
     mcp_texts,
     parse_json_or_literal,
@@ -220,7 +221,9 @@ def _is_text_part(part: Mapping[str, Any]) -> bool:
 def _pieces(value: Any) -> str:
     """Return the texts of a list, or of its objects, as one."""
     texts = [
-        first_text(one, ("content", "text", "snippet")) if isinstance(one, dict) else one
+        first_text(one, ("content", "text", "snippet", "fragment"))
+        if isinstance(one, dict)
+        else one
         for one in (value[:MAX_DOCUMENTS] if isinstance(value, list) else ())
     ]
     return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
@@ -312,6 +315,9 @@ def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] |
     rows = _rows(value)
     if rows is not None:
         return read_documents(rows, depth=depth + 1)
+    keyed = _keyed_objects(value)
+    if keyed is not None:
+        return read_documents(keyed, depth=depth + 1)
     references = _bedrock_references(value)
     if references is not None:
         return read_documents(references, depth=depth + 1)
@@ -342,6 +348,31 @@ def _only_list(value: Mapping[str, Any]) -> list[Any] | None:
         if isinstance(one, list) and one and all(isinstance(item, dict) for item in one)
     ]
     return lists[0] if len(lists) == 1 else None
+
+
+def _keyed_objects(value: Mapping[str, Any]) -> list[Any] | None:
+    """Return the documents of an object that has them by their ids, or by columns as pandas does.
+
+    MediaWiki has the pages of a query so.
+    """
+    query = value.get("query")
+    pages = query.get("pages") if isinstance(query, dict) else None
+    held: Mapping[str, Any] = pages if isinstance(pages, dict) else value
+    objects = list(held.values())
+    if len(objects) < 1 or not all(isinstance(one, dict) for one in objects):
+        return None
+    texts = key_set("document_text") | key_set("document_sentence")
+    if all(not texts.isdisjoint(one) for one in objects) and all(map(_is_index, held)):
+        return objects[:MAX_DOCUMENTS]
+    rows = list(objects[0])
+    columns_alike = all(list(one) == rows for one in objects)
+    if texts.isdisjoint(held) or not rows or not columns_alike or not all(map(_is_index, rows)):
+        return None
+    return [{name: held[name][row] for name in held} for row in rows[:MAX_DOCUMENTS]]
+
+
+def _is_index(name: str) -> bool:
+    return name.lstrip("-").isdecimal()
 
 
 def _bedrock_references(value: Mapping[str, Any]) -> list[Any] | None:

@@ -54,6 +54,7 @@ _SEARCHED = (
     "sources",
     "references",
     "reference",
+    "hits",
 )
 # Applications call so what they retrieved, beside the answer that they give back. A model may write
 # such a field itself.
