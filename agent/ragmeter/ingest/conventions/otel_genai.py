@@ -56,8 +56,14 @@ _SESSION = (
     "mastra.metadata.sessionId",
 )
 _USER = ("user.id", "enduser.id", "mastra.metadata.userId", "mastra.metadata.resourceId")
-_QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query")
+_QUERIES = (
+    "gen_ai.retrieval.query.text",
+    "gen_ai.retrieval.query",
+    "gen_ai.rerank.query",
+    "gen_ai.memory.query.text",
+)
 _DOCUMENTS = "gen_ai.retrieval.documents"
+_RECORDS = "gen_ai.memory.records"  # of a search in a memory
 _DETAILS = "gen_ai.client.inference.operation.details"
 _MESSAGES = {
     "gen_ai.system.message": "system",
@@ -151,10 +157,9 @@ def _fill_retrieval(span: Span, content: SpanContent) -> None:
         if content.query is None:
             content.query, gap = find_question(span.attributes.get(key))
             content.query_gap = content.query_gap or gap
-    documents = span.attributes.get(_DOCUMENTS)
-    for event in span.events:
-        documents = documents if documents is not None else _body(event).get(_DOCUMENTS)
-    fill_documents(content, documents)
+    holders = (span.attributes, *map(_body, span.events))
+    held = (holder[key] for holder in holders for key in (_DOCUMENTS, _RECORDS) if key in holder)
+    fill_documents(content, next(held, None))
 
 
 def _fill_variables(attributes: Mapping[str, Any], content: SpanContent) -> None:
