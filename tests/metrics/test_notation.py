@@ -206,6 +206,22 @@ def values(text: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("the 5th of May 2024", ("d", "2024", "5", "5")),
+        ("the third of June 2021", ("d", "2021", "6", "3")),
+        ("a mile and a half", None),
+        ("a hundred", ("n", "100")),
+        ("a quarter of a mile", None),
+    ],
+)
+def test_an_article_belongs_to_what_it_leads_to(text: str, read: tuple[str, ...] | None) -> None:
+    found = values(text)
+    assert read is None or read in found
+    assert not find_quantities("the cat and a dog of the house")
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("1,450", "1450"),

@@ -35,6 +35,7 @@ SOURCES = (
     r"((a)|b)*c",
     r"(?:a?){2,4}b",
     r"source|ſ|İ|k|µ|[ik-s]",
+    r"(?:a\b|ab|a?bc|b{2}|(?:c.)?d|[cd]*|a(?=\.)|1(?:,|))\w{0,2}",
 )
 FLAGS = ((0, 0), (re.IGNORECASE, 1), (re.MULTILINE, 2), (re.DOTALL, 4), (re.I | re.M | re.S, 7))
 

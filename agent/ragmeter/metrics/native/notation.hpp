@@ -389,8 +389,9 @@ class Notation {
                     at++;
                     continue;
                 }
-                starts.push_back(at);
-                at += (Py_ssize_t)word->size();
+                Py_ssize_t next = at + (Py_ssize_t)word->size();
+                if (!is_article(*word) || leads_on(low, next)) starts.push_back(at);
+                at = next;
             }
             std::sort(starts.begin(), starts.end());
         }
@@ -763,6 +764,17 @@ class Notation {
         for (const Letters& word : words.words[words.numbers[one << 7 | two]])
             if (at + (Py_ssize_t)word.size() <= text.size && text.stands(word, at)) return &word;
         return nullptr;
+    }
+
+    static bool is_article(const Letters& word) { return word == U"a " || word == U"the "; }
+
+    // Whether what stands behind an article makes a quantity with it: a number, a word that begins
+    // one, or a unit as in "a mile and a half".
+    bool leads_on(const Text& low, Py_ssize_t at) const {
+        if (at < low.size && is_figure(low.at(at))) return true;
+        if (at + 1 < low.size && standing(beginnings_, low, at)) return true;
+        Text near((const char*)low.data + at * low.kind, low.kind, std::min(low.size - at, LONGEST_UNIT));
+        return near.find(U" and a") >= 0;
     }
 
     static bool is_figure(Py_UCS4 sign) {
@@ -1535,6 +1547,7 @@ class Notation {
     }
 
     static constexpr int MOST = 200;  // quantities of one text
+    static constexpr Py_ssize_t LONGEST_UNIT = 32;  // characters, and " and a" behind it
     Context context_;
     Measures measures_;
     Misplaced misplaced_;

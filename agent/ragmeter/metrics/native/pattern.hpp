@@ -89,6 +89,12 @@ enum Op : uint8_t {
     TEXT_START, TEXT_END, TEXT_LAST, BORDER, NO_BORDER, DONE
 };
 
+// A branch that can begin with a character, and what can stand behind that.
+struct Choice {
+    int branch;
+    First second;
+};
+
 struct Node {
     Op op = DONE;
     bool lazy = false, negated = false, behind = false;
@@ -101,7 +107,8 @@ struct Node {
     std::vector<First> firsts;  // of the branches, or of what follows
     // Of a split into many: the branches that can begin with each character of ASCII, with others,
     // and at the end of the text; those of one are chosen[from[it]] to chosen[from[it + 1]].
-    std::vector<int> chosen, from;
+    std::vector<Choice> chosen;
+    std::vector<int> from;
 };
 
 struct Match {
@@ -434,13 +441,16 @@ class Pattern {
 
     // -- the nodes
 
-    static void choose(Node& node) {
+    void choose(Node& node) const {
+        First any;
+        any.any = true;
         for (int sign = 0; sign < 130; sign++) {
             node.from.push_back((int)node.chosen.size());
             for (size_t branch = 0; branch < node.branches.size(); branch++) {
                 const First& first = node.firsts[branch];
+                int begin = node.branches[branch];
                 if (sign < 129 ? first.allows(sign) : first.any)
-                    node.chosen.push_back(node.branches[branch]);
+                    node.chosen.push_back({begin, sign < 128 ? second(begin, sign, 0) : any});
             }
         }
         node.from.push_back((int)node.chosen.size());
@@ -522,6 +532,56 @@ class Pattern {
         return add(begin);
     }
 
+    // By which characters a match can go on that begins with a character of ASCII.
+    First second(int number, char32_t sign, int depth) const {
+        First out;
+        const Node& node = nodes_[number];
+        if (depth > 200) { out.any = true; return out; }
+        switch (node.op) {
+            case SIGN:
+                return node.sign == sign ? first(node.next, depth + 1) : out;
+            case SET:
+                return sets_[node.set].holds(sign) ? first(node.next, depth + 1) : out;
+            case REPEAT_SIGN:
+                if (node.set >= 0 ? sets_[node.set].holds(sign) : node.negated || node.sign == sign) {
+                    if (node.high > 1) out.join(of_one(node));
+                    if (node.low < 2) out.join(first(node.next, depth + 1));
+                }
+                if (node.low == 0) out.join(second(node.next, sign, depth + 1));
+                return out;
+            case SPLIT:
+                for (int branch : node.branches) out.join(second(branch, sign, depth + 1));
+                return out;
+            case LOOP_TEST:
+                out = second(node.body, sign, depth + 50);
+                out.join(second(node.next, sign, depth + 1));
+                return out;
+            case LOOP: case SAVE: case LOOK: case BORDER: case NO_BORDER: case LINE_START:
+            case TEXT_START:
+                return second(node.next, sign, depth + 1);
+            default:
+                out.any = true;
+                return out;
+        }
+    }
+
+    // By which characters a repetition of one character begins.
+    First of_one(const Node& node) const {
+        First out;
+        if (node.negated) {
+            out.any = true;
+        } else if (node.set >= 0) {
+            out.ascii[0] = sets_[node.set].ascii[0];
+            out.ascii[1] = sets_[node.set].ascii[1];
+            out.wide = true;
+        } else if (node.sign < 128) {
+            out.ascii[node.sign >> 6] |= 1ULL << (node.sign & 63);
+        } else {
+            out.wide = true;
+        }
+        return out;
+    }
+
     First first(int number, int depth) const {
         First out;
         const Node& node = nodes_[number];
@@ -537,13 +597,7 @@ class Pattern {
                 out.wide = true;
                 return out;
             case REPEAT_SIGN:
-                if (node.negated) { out.any = true; return out; }
-                if (node.set >= 0) {
-                    out.ascii[0] = sets_[node.set].ascii[0];
-                    out.ascii[1] = sets_[node.set].ascii[1];
-                    out.wide = true;
-                } else if (node.sign < 128) out.ascii[node.sign >> 6] |= 1ULL << (node.sign & 63);
-                else out.wide = true;
+                out = of_one(node);
                 if (node.low == 0) out.join(first(node.next, depth + 1));
                 return out;
             case SPLIT:
@@ -675,10 +729,13 @@ class Pattern {
                         if (!node.from.empty()) {
                             int sign = at >= size ? 129 : text[at] < 128 ? (int)text[at] : 128;
                             int place = node.from[sign], end = node.from[sign + 1];
+                            while (place < end && !allowed(node.chosen[end - 1].second, at + 1)) end--;
                             if (place == end) return false;
-                            for (; place < end - 1; place++)
-                                if (go(node.chosen[place], at)) return true;
-                            number = node.chosen[place];
+                            for (; place < end - 1; place++) {
+                                const Choice& choice = node.chosen[place];
+                                if (allowed(choice.second, at + 1) && go(choice.branch, at)) return true;
+                            }
+                            number = node.chosen[place].branch;
                             continue;
                         }
                         size_t last = node.branches.size() - 1;
