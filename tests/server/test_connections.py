@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import ssl
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from aiohttp import web
 from ragmeter.app.settings import load_settings
@@ -18,7 +23,7 @@ from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
 
 from tests.ports import free_port
-from tests.real import require_module
+from tests.real import require, require_module
 from tests.server.ports import Port, asked_on
 from tests.waiting import PATIENCE
 
@@ -271,3 +276,186 @@ def test_a_star_listens_on_both_families() -> None:
         return replies
 
     assert all(reply.startswith(b"HTTP/1.1 404") for reply in asyncio.run(ask()))
+
+
+async def asks(port: Port, first: bytes, *, times: int = 1) -> bytes:
+    """Return the reply to the last of some connections that begin so."""
+    reply = b""
+    for _ in range(times):
+        reader, writer = await asyncio.open_connection(*port.address)
+        writer.write(first)
+        reply = await ended(reader)
+        writer.close()
+    return reply
+
+
+def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    lines = [record.getMessage() for record in caplog.records]
+    return [line for line in lines if words in line]
+
+
+# the head of a record of TLS, and of a ClientHello
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40)
+
+
+def test_a_client_that_speaks_tls_to_a_plain_port_is_told_the_cure(
+    asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(port: Port) -> tuple[bytes, Counter[str]]:
+        return await asks(port, HELLO, times=3), port.access.refused["metrics"]
+
+    reply, refused = asked(ask)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"send to http://" in reply
+    assert refused == {"tls": 3}
+    (line,) = told(caplog, "speaks TLS")
+    assert "http.tls.cert_file" in line
+
+
+def test_bytes_of_tls_or_grpc_within_a_body_are_a_body(asked: Asked) -> None:
+    async def ask(port: Port) -> list[bytes]:
+        replies = []
+        for body in (HELLO, b"PRI * HTTP/2.0\r\n"):
+            reader, writer = await asyncio.open_connection(*port.address)
+            head = "POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+            await asyncio.sleep(0.05)  # so that the body is a piece of its own
+            writer.write(body)
+            replies.append(await ended(reader))
+            writer.close()
+        return replies
+
+    assert [reply.split(b" ")[1] for reply in asked(ask)] == [b"200", b"200"]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"\0\0\0\x1b\0\x12\0\3\0\0\0\1\0\7console\0\0\0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5 console\r\n\r\n",
+        b"POST /read HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nconsole\r\n",
+    ],
+    ids=["kafka", "length", "chunk"],
+)
+def test_what_is_no_http_is_counted_and_named_without_a_word_of_it(
+    first: bytes, asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(port: Port) -> tuple[bytes, Counter[str]]:
+        return await asks(port, first, times=3), port.access.refused["metrics"]
+
+    with caplog.at_level("INFO"):
+        reply, refused = asked(ask)
+    assert b" 400 " in reply
+    assert refused == {"protocol": 3}
+    (line,) = told(caplog, "no HTTP request")
+    assert "console" not in line
+    assert not told(caplog, "Error handling")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "words"),
+    [
+        ("/v1/traces/v1/traces", "POST", 404, "POST to "),
+        ("/v1/traces/", "POST", 404, "/v1/rag/traces"),
+        ("/", "POST", 405, "nothing is received at /;"),
+        ("/v1/traces", "GET", 405, "takes POST alone"),
+        ("/v1/\u202ex", "POST", 404, "nothing is received at /v1/"),
+    ],
+)
+def test_a_sender_at_a_wrong_path_is_told_the_right_ones(
+    path: str, method: str, status: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(port: Port) -> tuple[httpx.Response, Counter[str]]:
+        reply = await port.client.request(method, f"{port.url}{path}")
+        return reply, port.access.refused["metrics"]
+
+    reply, refused = asked_on(None, ask)
+    assert reply.status_code == status
+    assert words in reply.text
+    assert refused == ({"path": 1} if method == "POST" else {})
+    lines = told(caplog, "wrong path")
+    assert len(lines) == (method == "POST")
+    assert "\u202e" not in reply.text + "".join(lines)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require("openssl")
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-subj", "/CN=localhost", "-keyout", str(file), "-out", f"{file}.crt"]
+    subprocess.run(command, check=True, capture_output=True)
+    with file.open("a") as whole:
+        whole.write(Path(f"{file}.crt").read_text("ascii"))
+    return file
+
+
+def client_context(*protocols: str, trusting: bool = True) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if trusting:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
+def test_grpc_over_tls_is_told_the_cure_and_others_get_http_1(
+    certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(port: Port) -> tuple[bytes, bytes]:
+        replies = []
+        for protocols, first in (
+            (("h2",), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"),
+            (("h2", "http/1.1"), ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")),
+        ):
+            context = client_context(*protocols)
+            reader, writer = await asyncio.open_connection(*port.address, ssl=context)
+            writer.write(first)
+            replies.append(await ended(reader))
+            writer.close()
+        return replies[0], replies[1]
+
+    grpc, http = asked_on(None, ask, tls={"cert_file": str(certificate)})
+    assert grpc.endswith(b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
+    assert len(told(caplog, "speaks gRPC")) == 1
+    assert http.startswith(b"HTTP/1.1 200 ")
+
+
+def distrust(address: tuple[str, int]) -> None:
+    """Find the certificate bad, and wait until the other side knows it."""
+    with socket.create_connection(address, PATIENCE) as raw:
+        secure = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = client_context(trusting=False).wrap_bio(*secure, server_hostname="localhost")
+        data: bytes | None = None
+        while data != b"":
+            try:
+                client.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLCertVerificationError:
+                raw.sendall(secure[1].read())
+                with contextlib.suppress(ConnectionError):
+                    while raw.recv(65_536):
+                        pass
+                return
+            raw.sendall(secure[1].read())
+            secure[0].write(data := raw.recv(65_536))
+        raise AssertionError("there was no certificate")
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["http", "distrust"])
+def test_who_comes_without_tls_or_without_trust_is_named_once(
+    plain: bool, certificate: Path, asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(port: Port) -> Counter[str]:
+        for _ in range(3):
+            if plain:
+                assert await asks(port, ASK) == b""
+            else:
+                await asyncio.to_thread(distrust, port.address)
+        return port.access.refused["metrics"]
+
+    assert asked(ask, tls={"cert_file": str(certificate)}) == {"tls": 3}
+    words = "send to https://" if plain else "does not trust the certificate"
+    assert len(told(caplog, words)) == 1

@@ -96,11 +96,10 @@ async def serve_agent(
     )
     from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
     from ragmeter.embedded.endpoints.request_bodies import BodyReader
-    from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
+    from ragmeter.server.listener import limit_accept_errors, listen
 
     access = access or AccessPolicy(settings)
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
-    mute_protocol_errors()
     limits = settings.limits
     bodies = BodyReader(limits.body_bytes)
     endpoint = TracesEndpoint(agent, bodies, limits.trace_bytes)

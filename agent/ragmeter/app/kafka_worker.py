@@ -43,7 +43,7 @@ from ragmeter.parts.collection import part_form_paths, part_links, part_routes
 from ragmeter.scoring.inline_tiers import InlineTiers
 from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
-from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
+from ragmeter.server.listener import limit_accept_errors, listen
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,6 @@ async def run_worker(
         exporter.start(view)
         stack.push_async_callback(exporter.stop)
         worker.signals.reload = SettingsReload(settings, reread, app, access)
-        mute_protocol_errors()
         trace_url = settings.alerts.trace_template
         page = metrics_app(
             view,

@@ -154,7 +154,8 @@ class ServerCertificate:
         # a resumed session would outlive the authorities that admitted it
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        context.set_alpn_protocols(["http/1.1"])
+        # h2 last: whoever has nothing else speaks gRPC, and is told over it what to do
+        context.set_alpn_protocols(["http/1.1", "h2"])
         try:
             # an empty password: without one OpenSSL would ask for a key's password at the terminal
             context.load_cert_chain(cert, key, password="")

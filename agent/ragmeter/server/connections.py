@@ -24,8 +24,7 @@ log = logging.getLogger(__name__)
 
 GRPC_CURE = "send OTLP over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
 _PREFACE = b"PRI * HTTP/2.0\r\n"  # with which every client of HTTP/2, so of gRPC, begins
-_GRPC_REPORT_SECONDS = 60.0  # between two lines of the log
-_BROKEN_REPORT_SECONDS = 60.0
+_TLS_HELLO = b"\x16\x03"  # and every client of TLS
 # The frames of HTTP/2 that say so: empty SETTINGS, then GOAWAY with HTTP_1_1_REQUIRED (RFC 9113).
 _GOAWAY = (
     b"\0\0\0\4\0\0\0\0\0"
@@ -40,8 +39,24 @@ WRITE_SECONDS = 30.0  # until a client takes a byte of a response
 CHECK_SECONDS = 1.0  # between two checks of the deadlines
 # A body that comes more slowly than this is treated like an unfinished head: 1 KB within 0.1 s.
 _SLOW = 10_000.0
-_REPORT_SECONDS = 60.0  # between two reports that the port is full
+_REPORT_SECONDS = 60.0  # between two lines of the log about refusals for one reason
 _NEVER = float("inf")
+
+_NO_TLS = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    b"this port has no TLS: send to http://\n"
+)
+# Why a handshake fails, by OpenSSL's reason, and what to do; other clients may only probe the port.
+_HANDSHAKES = {
+    "HTTP_REQUEST": "speaks HTTP without TLS; send to https://",
+    "WRONG_VERSION_NUMBER": "speaks no TLS, which this port needs (https://)",
+    "PACKET_LENGTH_TOO_LONG": "speaks no TLS, which this port needs (https://)",
+    "TLSV1_ALERT_UNKNOWN_CA": "does not trust the certificate of http.tls.cert_file",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "does not trust the certificate of http.tls.cert_file",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "does not trust the certificate of http.tls.cert_file",
+    "CERTIFICATE_VERIFY_FAILED": "has a certificate that http.tls.client_ca_file did not sign",
+    "UNSUPPORTED_PROTOCOL": "speaks only TLS before 1.2",
+}
 
 
 class ConnectionLimiter:
@@ -60,9 +75,7 @@ class ConnectionLimiter:
         self._limit = limit
         self._open: set[LimitedConnection] = set()
         self._by_transport: dict[asyncio.BaseTransport, LimitedConnection] = {}
-        self._reported = float("-inf")
-        self._grpc_reported = float("-inf")
-        self._broken_reported = float("-inf")
+        self._reported: dict[str, float] = {}  # when, by the reason
 
     def __len__(self) -> int:
         return len(self._open)
@@ -81,33 +94,37 @@ class ConnectionLimiter:
             if connection is not None:
                 connection.end()
 
-    def refuse_grpc(self, peer: str) -> None:
-        """Count a client that speaks gRPC, and say once a minute what it has to do."""
-        self.refused["grpc"] += 1
+    def refuse(self, reason: str, peer: str, what: str, level: int = logging.WARNING) -> None:
+        """Count a refusal, and say once a minute what a client of that address did.
+
+        `what` goes on after the client's address; text of a client's in it must be escaped.
+        """
+        self.refused[reason] += 1
         now = self.clock()
-        if now - self._grpc_reported >= _GRPC_REPORT_SECONDS:
-            self._grpc_reported = now
-            log.warning("%s: %s speaks gRPC; %s", self._name, peer or "a client", GRPC_CURE)
+        if now - self._reported.get(reason, float("-inf")) >= _REPORT_SECONDS:
+            self._reported[reason] = now
+            log.log(level, "%s: %s %s", self._name, peer or "a client", what)
 
     def count_broken_off(self, peer: str) -> None:
-        """Count a body whose client has gone before its end, and say so once a minute."""
-        self.refused["broken_off"] += 1
-        now = self.clock()
-        if now - self._broken_reported >= _BROKEN_REPORT_SECONDS:
-            self._broken_reported = now
-            text = "%s: %s broke off the body of a request (%d so far)"
-            log.info(text, self._name, peer or "a client", self.refused["broken_off"])
+        """Count a body whose client has gone before its end."""
+        number = self.refused["broken_off"] + 1
+        what = f"broke off the body of a request ({number} so far)"
+        self.refuse("broken_off", peer, what, logging.INFO)
+
+    def refuse_handshake(self, peer: str, error: OSError) -> None:
+        """Count a failed TLS handshake; what a client does that means to send is said."""
+        cause = _HANDSHAKES.get(error.reason or "") if isinstance(error, ssl.SSLError) else None
+        if cause is None:
+            self.refused["tls"] += 1
+        else:
+            self.refuse("tls", peer, cause)
 
     def enter(self, connection: LimitedConnection) -> bool:
         """Admit a connection, closing another at the limit; return False if all are busy."""
         if len(self._open) >= self._limit:
-            self.refused["connections"] += 1
-            now = self.clock()
-            if now - self._reported >= _REPORT_SECONDS:
-                self._reported = now
-                text = "%s: %d connections (limits.connections): slow and idle ones are closed"
-                log.warning(text, self._name, self._limit)
-            least = self._find_least(now)
+            what = f"came to {self._limit} connections (limits.connections):"
+            self.refuse("connections", connection.peer, f"{what} slow and idle ones are closed")
+            least = self._find_least(self.clock())
             if least is None:
                 return False
             self.leave(least)
@@ -176,6 +193,7 @@ class LimitedConnection(asyncio.Protocol):
         self.since = self._limiter.clock()  # the connection, the request, or the end of the last
         self._body: StreamReader | None = None  # of the request
         self._received = 0  # bytes of the request
+        self._begun = False  # something of the client's has come
         self._until = self.since + HEAD_SECONDS
         self._take_until = _NEVER
 
@@ -244,17 +262,18 @@ class LimitedConnection(asyncio.Protocol):
                 ssl_handshake_timeout=HEAD_SECONDS,
                 ssl_shutdown_timeout=HEAD_SECONDS,
             )
-        except OSError:  # ssl.SSLError is one: no TLS, or a certificate of an unknown authority
-            self._limiter.refused["tls"] += 1
+        except OSError as error:  # ssl.SSLError is one
+            self._limiter.refuse_handshake(self.peer, error)
             secure = None
         if secure is None or self._gone:
             self._limiter.leave(self)
             raw.abort()
             return
         self._connected(secure)
-        for data in self._early:
-            self._inner.data_received(data)
-        self._early.clear()
+        early, self._early = self._early, []
+        self._received = 0
+        for data in early:
+            self.data_received(data)
 
     def _connected(self, transport: asyncio.Transport) -> None:
         self.transport = transport
@@ -270,9 +289,16 @@ class LimitedConnection(asyncio.Protocol):
             self._until = self.since + HEAD_SECONDS
         if self.transport is None:
             self._early.append(data)  # came together with the end of the handshake
-        elif data.startswith(_PREFACE):
-            self._limiter.refuse_grpc(self.peer)
+            return
+        begun, self._begun = self._begun, True
+        if not begun and data.startswith(_PREFACE):
+            self._limiter.refuse("grpc", self.peer, f"speaks gRPC; {GRPC_CURE}")
             self.transport.write(_GOAWAY)
+            self.transport.close()
+        elif not begun and data.startswith(_TLS_HELLO):
+            cure = "send to http://, or set http.tls.cert_file"
+            self._limiter.refuse("tls", self.peer, f"speaks TLS, which this port has not; {cure}")
+            self.transport.write(_NO_TLS)
             self.transport.close()
         else:
             self._inner.data_received(data)

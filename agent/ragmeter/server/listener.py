@@ -19,6 +19,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ragmeter.core.errors import UnusableResource
+from ragmeter.core.label_bounds import excerpt
 from ragmeter.server.access import (
     AccessPolicy,
     AccessScope,
@@ -56,6 +57,8 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+
+_PATH_CHARS = 100  # of a path that a client has made up
 
 # Connections that wait to be accepted: one that finds no place tries again after a second.
 _BACKLOG = 1024
@@ -107,6 +110,7 @@ async def listen(
     runner = web.AppRunner(
         app,
         access_log=None,
+        logger=_ProtocolErrors(limiter),
         # the handler unpacks compressed bodies, as it bounds their unpacked size
         auto_decompress=False,
         shutdown_timeout=2,
@@ -171,6 +175,7 @@ class RequestGuard:
         self._open_to_all = access.is_open_to_all(host)
         self._refused = access.refusals(port)
         self._limiter = limiter
+        self._posts: list[str] = []  # the paths that take a POST
 
     def add_to(self, app: web.Application) -> None:
         """Put the guard before all middlewares of the application."""
@@ -189,6 +194,11 @@ class RequestGuard:
                     self._limiter.count_broken_off(peer)
                 return response
 
+        self._posts = [
+            route.resource.canonical
+            for route in app.router.routes()
+            if route.method == hdrs.METH_POST and route.resource is not None
+        ]
         app.middlewares.insert(0, guard)
         app.on_response_prepare.append(_set_headers)
 
@@ -202,9 +212,36 @@ class RequestGuard:
             # the reason for not being ready names paths and addresses: only for permitted clients
             hidden = problem is not None and response.status != 200
             return web.Response(status=response.status, text="no\n") if hidden else response
-        if problem is None:
-            return await handler(request)
-        return self._refuse(scope, *problem)
+        if problem is not None:
+            return self._refuse(scope, *problem)
+        missing = request.match_info.http_exception
+        if missing is not None and (request.method == hdrs.METH_POST or self._takes_post(request)):
+            return self._refuse_path(request, missing)
+        return await handler(request)
+
+    def _takes_post(self, request: web.Request) -> bool:
+        return request.path in self._posts
+
+    def _refuse_path(self, request: web.Request, missing: web.HTTPException) -> web.Response:
+        """Tell a sender at a wrong path, or with a wrong method, what the port takes.
+
+        Exporters log the status alone, so the port's log says it too.
+        """
+        shown = excerpt(request.path, _PATH_CHARS)
+        if self._takes_post(request):
+            text = f"{shown} takes POST alone"
+        else:
+            text = f"nothing is received at {shown}; this port takes POST to {self._taken()}"
+            if missing.status == 404 and request.path in PATH_SCOPES:
+                text += "; it is a path of the other port"
+            self._limiter.refuse("path", request.remote or "", f"sends to a wrong path: {text}")
+        headers = {name: value for name, value in missing.headers.items() if name == hdrs.ALLOW}
+        response = web.Response(status=missing.status, text=f"{text}\n", headers=headers)
+        response.force_close()  # the request's body is not read
+        return response
+
+    def _taken(self) -> str:
+        return ", ".join(sorted(set(self._posts) - self._form_paths))
 
     def _refuse(self, scope: AccessScope, reason: str, status: int, text: str) -> web.Response:
         self._refused[reason] += 1
@@ -277,11 +314,25 @@ def _refuse_broken_body() -> web.Response:
     return response
 
 
-def mute_protocol_errors() -> None:
-    """Keep requests that are not HTTP out of the log: they get a 400, and anybody can send them."""
-    logging.getLogger("aiohttp.server").addFilter(
-        lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-    )
+class _ProtocolErrors(logging.LoggerAdapter[logging.Logger]):
+    """The log of aiohttp without requests that are not HTTP, which anybody can send.
+
+    They get a 400, are counted, and are named once a minute without a word of theirs.
+    """
+
+    def __init__(self, limiter: ConnectionLimiter) -> None:
+        super().__init__(logging.getLogger("aiohttp.server"))
+        self._limiter = limiter
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log what is no error of the protocol; count what is one."""
+        error = kwargs.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            peer = str(args[0]) if args else ""
+            what = f"sends what is no HTTP request ({type(error).__name__})"
+            self._limiter.refuse("protocol", peer, what, logging.INFO)
+        else:
+            super().log(level, msg, *args, **kwargs)
 
 
 def limit_accept_errors(

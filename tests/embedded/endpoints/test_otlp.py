@@ -256,6 +256,48 @@ def test_grpc_over_http_is_told_the_cure(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+@pytest.mark.parametrize(
+    ("body", "type_", "cure"),
+    [
+        (b'{"resourceSpans": []}', PROTOBUF, "it is JSON: send Content-Type: application/json"),
+        (b"\n\3abc", JSON, "protobuf needs Content-Type: application/x-protobuf"),
+        (gzip.compress(b"{}"), JSON, "it is gzip: send Content-Encoding: gzip"),
+        (zstandard.compress(b"{}"), PROTOBUF, "it is zstd: send Content-Encoding: zstd"),
+        (b"\0\0\0\0\3\n\1x", PROTOBUF, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
+        (b'{"trace_id": "t1", "service": "s"}', JSON, "native traces go to /v1/rag/traces"),
+        (b'[{"traceId": "t1"}]', JSON, "the body is no JSON object"),
+        (b'{"spans": [{}]}', JSON, "the body has no resourceSpans"),
+    ],
+    ids=["json", "protobuf", "gzip", "zstd", "grpc", "native", "list", "other"],
+)
+def test_a_body_of_another_form_is_told_the_cure_and_logged_once(
+    body: bytes, type_: str, cure: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(server: Server) -> None:
+        for _ in range(3):
+            answer = await server.post(body, type_)
+            assert answer.status == 400
+        if type_ == JSON:
+            said = json.loads(answer.body)["message"]
+        else:
+            said = Status.FromString(answer.body).message
+        assert cure in said
+        assert server.spans("undecodable") == 3
+
+    run(tmp_path, test)
+    lines = [one.getMessage() for one in caplog.records if "OTLP from" in one.getMessage()]
+    assert len(lines) == 1
+    assert cure in lines[0]
+
+
+def test_a_request_of_another_signal_is_none_of_these(tmp_path: Path) -> None:
+    async def test(server: Server) -> None:
+        for body in (b"{}", b'{"resourceMetrics": []}', b'{"resource_spans": []}'):
+            assert (await server.post(body, JSON)).status == 200
+
+    run(tmp_path, test)
+
+
 def test_what_is_broken_is_refused_with_a_status_in_the_same_form(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         answer = await server.post(b"\xff\xff\xff")

@@ -8,6 +8,8 @@ send them again), 400, 413 or 415 for requests that must not be sent again, and 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pydantic_core import to_json
 
 from ragmeter.core.errors import Unavailable
+from ragmeter.core.label_bounds import excerpt
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
     BodyReader,
@@ -50,6 +53,8 @@ from ragmeter.ingest.span_batches import (
 from ragmeter.ingest.stored_spans import DecodeSummary, StoredPart, iterate_parts
 from ragmeter.server.connections import GRPC_CURE
 
+log = logging.getLogger(__name__)
+
 # An application that is told one address for all signals sends its metrics here too, and would log
 # every other answer than 200.
 _METRICS = "metrics"
@@ -74,6 +79,10 @@ _CODES = {
     503: 14,
 }
 MAX_MESSAGE = 1_000  # characters
+_LOGGED_CHARS = 200  # of a message, which names a header or a place in the body
+# Between two lines of the log about requests that cannot be read for one cause, and causes at most.
+_REPORT_SECONDS = 60.0
+_MOST_CAUSES = 20
 
 
 class OtlpEndpoint:
@@ -85,6 +94,7 @@ class OtlpEndpoint:
         self._redactor = redactor or Redactor()
         self._bodies = bodies
         self._group = GroupCommit(assembly.accept, _GROUP)
+        self._reported: dict[str, float] = {}  # when, by the cause
         self.start = self._group.start
         self.stop = self._group.stop
 
@@ -101,13 +111,30 @@ class OtlpEndpoint:
                 if form is None:
                     form = "json" if is_json_body(body) else "protobuf"
                 batch, broken = await self._decode(_PATHS[request.path], form, body)
-                return await self._store(form, batch, broken)
+                if broken is not None:
+                    why = f"{broken}{_hint(form, body)}"
+                    await self._store(batch)
+                    self._tell(request, why)
+                    return failure(form, 413 if broken.too_large else 400, why)
+                return await self._respond(form, batch)
         except RequestRefused as refused:
+            self._tell(request, str(refused))
             return await self._refuse(_PATHS[request.path], form or "protobuf", refused)
         except Unavailable as error:
             response = failure(form or "protobuf", deferral_status(error), str(error))
             finish_deferral(response, error)
             return response
+
+    def _tell(self, request: web.Request, why: str) -> None:
+        """Say once a minute why requests are refused: exporters log the status alone."""
+        now = asyncio.get_running_loop().time()
+        cause = why.partition(":")[0]
+        if cause not in self._reported and len(self._reported) >= _MOST_CAUSES:
+            return
+        if now - self._reported.get(cause, float("-inf")) >= _REPORT_SECONDS:
+            self._reported[cause] = now
+            sender = request.remote or "a client"
+            log.warning("OTLP from %s is refused: %s", sender, excerpt(why, _LOGGED_CHARS))
 
     async def _refuse(self, signal: str, form: BodyForm, refused: RequestRefused) -> web.Response:
         with suppress(Unavailable):
@@ -131,14 +158,14 @@ class OtlpEndpoint:
             raise RuntimeError("not of the expected type")
         return make_batch(signal, cast(list[StoredPart], parts), summary)
 
-    async def _store(
-        self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
-    ) -> web.Response:
+    async def _store(self, batch: SpanBatch) -> Counter[PartFate]:
         fates: Counter[PartFate] = Counter()
         for part in _split(batch):
             fates += await self._group.commit(part, len(part.parts))
-        if broken is not None:
-            return failure(form, 413 if broken.too_large else 400, str(broken))
+        return fates
+
+    async def _respond(self, form: BodyForm, batch: SpanBatch) -> web.Response:
+        fates = await self._store(batch)
         rejected = Counter(batch.refused)
         rejected[str(PartFate.OVER_LIMIT)] += fates[PartFate.OVER_LIMIT]
         for reason in SILENT_STATUSES:
@@ -147,6 +174,21 @@ class OtlpEndpoint:
         logs = batch.signal == LOGS
         number = rejected.total()
         return success(form, logs=logs, rejected=number, message=reasons)
+
+
+def _hint(form: BodyForm, body: bytes) -> str:
+    """Return what the sender of a body has to say of it, where its start tells what it is."""
+    if body.startswith(b"\x1f\x8b"):
+        return "; it is gzip: send Content-Encoding: gzip"
+    if body.startswith(b"\x28\xb5\x2f\xfd"):
+        return "; it is zstd: send Content-Encoding: zstd"
+    if body[:1] == b"\0" and int.from_bytes(body[1:5]) == len(body) - 5:
+        return f"; it is a message of gRPC: {GRPC_CURE}"
+    if form == "protobuf" and is_json_body(body):
+        return "; it is JSON: send Content-Type: application/json"
+    if form == "json" and body.startswith(b"\n"):
+        return "; protobuf needs Content-Type: application/x-protobuf"
+    return ""
 
 
 def _split(batch: SpanBatch) -> Iterator[SpanBatch]:

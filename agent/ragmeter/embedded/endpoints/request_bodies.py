@@ -261,7 +261,8 @@ class BodyReader:
         self._transfers.add(transfer)
         try:
             body = await self._receive(request, transfer)
-            encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
+            encoding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
+            encoding = encoding or "identity"
             if decompress := _DECOMPRESSORS.get(encoding):
                 async with self._lane(body):
                     text = await asyncio.to_thread(decompress, body, self._limit)
@@ -270,7 +271,7 @@ class BodyReader:
                 text = bytes(body)
             else:
                 raise RequestRefused(
-                    415, f"Content-Encoding {encoding[:40]!r}: send gzip or deflate"
+                    415, f"Content-Encoding {encoding[:40]!r}: send gzip, deflate or zstd"
                 )
             del body
             if len(text) < LARGE_BODY:
@@ -314,7 +315,8 @@ class BodyReader:
         except (aiohttp.ClientError, HttpProcessingError, ConnectionError, RuntimeError) as error:
             if request.transport is None or isinstance(error, RuntimeError):
                 raise RequestDeferred(503, "the connection is closed", 1) from None
-            raise RequestRefused(400, f"broken body: {error}") from None
+            # the error's own text quotes the body
+            raise RequestRefused(400, f"broken body: {type(error).__name__}") from None
         finally:
             transfer.deadline = None
         return body

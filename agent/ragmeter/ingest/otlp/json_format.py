@@ -55,6 +55,8 @@ _KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _STATUSES = ("UNSET", "OK", "ERROR")
 # the keys of the three layers of a request
 _SPANS = (("resourceSpans", "batches"), ("scopeSpans", "instrumentationLibrarySpans"), ("spans",))
+# of a native trace, a span or a list of spans, which are no request
+_NO_REQUEST = ("trace_id", "traceId", "spans")
 _LOGS = (("resourceLogs",), ("scopeLogs", "instrumentationLibraryLogs"), ("logRecords", "logs"))
 
 
@@ -367,6 +369,9 @@ def _records(
     if not isinstance(content, dict):
         raise UndecodableBody("bad_json", "the body is no JSON object")
     resources = _field(content, *resource_keys)
+    if resources is None and any(key in content for key in _NO_REQUEST):
+        cure = "; native traces go to /v1/rag/traces" if "trace_id" in content else ""
+        raise UndecodableBody("bad_json", f"the body has no {resource_keys[0]}{cure}")
     if not isinstance(resources, list | None):
         raise UndecodableBody("bad_json", f"{resource_keys[0]} is no list")
     for item in resources or ():
