@@ -641,3 +641,94 @@ def test_the_words_are_found_wherever_servers_put_them(body: Any, words: str) ->
 @pytest.mark.parametrize("finish", ["time_limit", "server_shutdown", "preempted"])
 def test_an_answer_that_a_server_broke_off_is_no_verdict(finish: str) -> None:
     assert failed(completion('{"grade": 2}', finish=finish)).outcome == "server_error"
+
+
+# Replies of other APIs, and what is paid for without a verdict
+
+ANSWER = [{"type": "text", "text": VERDICT}]
+OTHER_APIS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"type": "message", "content": ANSWER, "stop_reason": "end_turn"},
+        "Messages API",
+        "stop_reason",
+    ),
+    (
+        {"output": {"message": {"content": [{"text": VERDICT}]}}, "stopReason": "end_turn"},
+        "Converse API",
+        "stopReason",
+    ),
+    (
+        {"object": "response", "output": [{"type": "message", "content": ANSWER}]},
+        "Responses API",
+        "status",
+    ),
+    (
+        {"message": {"role": "assistant", "content": VERDICT}, "done": True},
+        "Ollama's",
+        "finish_reason",
+    ),
+    ({"message": {"role": "assistant", "content": ANSWER}}, "Cohere's", "finish_reason"),
+]
+
+
+@pytest.mark.parametrize(("reply", "name", "end"), OTHER_APIS)
+def test_a_reply_of_another_api_is_named_and_no_money_is_spent_on_more_of_them(
+    reply: dict[str, Any], name: str, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked(script({**reply, "usage": {"input_tokens": 50, "output_tokens": 7}}))
+    assert asked.once() == "judge_error"
+    assert asked.outcomes == ["denied"]
+    assert (asked.cost.input_tokens, asked.cost.output_tokens) == (50, 7)
+    assert name in caplog.text
+    assert "check base_url" in caplog.text
+    assert Asked(script({**reply, end: "guardrail_intervened"})).once() == "judge_refused"
+
+
+def test_geminis_own_reply_is_one_of_them_and_its_filter_a_refusal() -> None:
+    for finish, reason in (("STOP", "judge_error"), ("SAFETY", "judge_refused")):
+        asked = Asked(script({"candidates": [{"finishReason": finish}]}))
+        assert asked.once() == reason
+        assert len(asked.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        completion(choices=[]),
+        completion(finish="error"),
+        completion(error={"message": "the stream broke", "code": 502}),
+        completion(error="the stream broke"),
+    ],
+    ids=["no choice", "end", "error beside it", "text beside it"],
+)
+def test_tokens_without_a_verdict_are_counted(reply: Reply) -> None:
+    asked = Asked(script(reply), retries=0)
+    assert asked.once() == "judge_error"
+    assert asked.outcomes == ["server_error"]
+    assert (asked.cost.input_tokens, asked.cost.output_tokens) == (100, 10)
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "", {"message": "", "code": 0}])
+def test_an_error_that_says_nothing_is_none(nothing: Any) -> None:
+    assert Asked(script(completion(error=nothing))).once() == 2
+
+
+def test_the_first_choice_is_that_with_the_first_number() -> None:
+    second, first = (completion(f'{{"grade": {grade}}}')["choices"][0] for grade in (0, 2))
+    choices = [{**second, "index": 1}, {**first, "index": 0}]
+    assert Asked(script(completion(choices=choices))).once() == 2
+
+
+def test_the_start_of_a_broken_answer_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    body = json.dumps(completion("the patient said no"))
+    asked = Asked(script(httpx.Response(200, text=body + body)), retries=0)
+    assert asked.once() == "judge_error"
+    assert "the reply is broken JSON" in caplog.text
+    assert "patient" not in caplog.text
+
+
+@pytest.mark.parametrize("code", ["model_decommissioned", "model_not_found", "invalid_model"])
+def test_a_model_that_is_not_served_needs_a_person(code: str) -> None:
+    asked = Asked(script(httpx.Response(400, json=error("No such model.", code=code))))
+    assert asked.once() == "judge_error"
+    assert asked.outcomes == ["denied"]

@@ -273,6 +273,7 @@ class JudgeClient:
                 result = self._read(call, reply)
             else:
                 result = reply
+                usage = reply.usage
             if isinstance(result, FailedAttempt):
                 self._adapt(call, result, header)
                 outcome = result.outcome

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
@@ -57,6 +57,24 @@ _REFUSED_BY_GATEWAY = re.compile(
     r"|检测到输入或生成内容可能包含不安全或敏感内容"
 )
 
+
+class _OtherApi(NamedTuple):
+    """An API that is not that of chat completions: its replies have `key`, and `end` ends them."""
+
+    name: str
+    key: str
+    kind: type
+    end: str
+
+
+_OTHER_APIS = (
+    _OtherApi("Gemini's own API", "candidates", list, "finishReason"),
+    _OtherApi("Anthropic's Messages API", "content", list, "stop_reason"),
+    _OtherApi("Bedrock's Converse API", "output", dict, "stopReason"),
+    _OtherApi("OpenAI's Responses API", "output", list, "status"),
+    _OtherApi("Ollama's or Cohere's own API", "message", dict, "finish_reason"),
+)
+
 _COMMENTS = re.compile(rb"\s*(?::[^\r\n]*(?:\s+|\Z))+")
 
 # Of all that a refusal behind a gateway is wrapped in: levels and fields that are looked at.
@@ -92,6 +110,15 @@ _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_excee
 
 # A bad key or an account without money, with status 400: by a code, or how the message begins.
 _ACCOUNT_CODES = {"api_key_invalid", "arrearage", "budget_exceeded", "account_deactivated"}
+# A model that is not served, with status 400.
+_MODEL_CODES = {
+    "model_not_found",
+    "model_decommissioned",
+    "model_not_supported",
+    "model_not_available",
+    "unknown_model",
+    "invalid_model",
+}
 _ACCOUNT = re.compile(
     r"(api key not valid|invalid api key|(your )?credit balance is too low|budget has been exceeded"
     r"|insufficient (balance|credits?|funds)\b|account \S{1,60} is suspended)"
@@ -121,7 +148,7 @@ class FailedAttempt:
     server's own, bounded and printable; they may quote the prompt. `complaint`: a parameter may be
     to blame. `most_output`: the most output tokens that the server says it gives. `hopeless`:
     every call fails the same way until someone changes key, quota or address. `status` and
-    `retry_after` (seconds) are those of the reply.
+    `retry_after` (seconds) are those of the reply. `usage`: the tokens that it counts all the same.
     """
 
     outcome: AttemptOutcome
@@ -132,13 +159,17 @@ class FailedAttempt:
     most_output: int | None = field(default=None, compare=False)
     status: int = 0
     retry_after: float | None = None
+    usage: TokenUsage | None = field(default=None, compare=False)
 
 
 def read_chat_reply(status: int, body: bytes) -> ChatCompletion | FailedAttempt:
     """Return the completion in a reply, or the reason why there is none."""
     decoded = decode_json(body)
     if 200 <= status < 300:
-        return _completion(decoded, body)
+        found = _completion(decoded, body)
+        if isinstance(found, FailedAttempt) and isinstance(decoded, dict):
+            found.usage = _usage(decoded.get("usage"))  # no verdict, and paid for
+        return found
     return read_error_reply(status, decoded, body)
 
 
@@ -157,11 +188,11 @@ def decode_json(body: bytes) -> Any:
 def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
     if isinstance(reply, list) and len(reply) == 1:  # Gemini's endpoint wraps errors in an array
         reply = reply[0]
-    if isinstance(reply, dict) and not reply.get("choices") and reply.get("error"):
+    if isinstance(reply, dict) and _fails(reply):
         # some gateways send the failure of the server behind them with status 200
         return _failed_behind(reply)
     choices = reply.get("choices") if isinstance(reply, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
+    choice = _first_choice(choices) if isinstance(choices, list) else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict) or not isinstance(choice, dict):
         return _no_completion(reply, body)
@@ -189,6 +220,22 @@ def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
     )
 
 
+def _first_choice(choices: Sequence[Any]) -> Any:
+    """Return the choice with index 0, which need not stand first."""
+    numbered = (one for one in choices if isinstance(one, dict) and one.get("index") == 0)
+    return next(numbered, choices[0] if choices else None)
+
+
+def _fails(reply: Mapping[str, Any]) -> bool:
+    """Return whether a reply names an error: with choices, too, where it came in the middle."""
+    error = reply.get("error")
+    if not reply.get("choices"):
+        return bool(error)
+    if isinstance(error, Mapping):
+        return bool(_first_text(error, "message", "type") or error.get("code"))
+    return isinstance(error, str) and bool(error.strip())
+
+
 def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
     """Return the failure of a reply with status 200 that is something else, and what it says."""
     start = body[:_MESSAGE_CHARS].lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -196,11 +243,42 @@ def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
         return FailedAttempt("server_error", "the reply is a stream, which was not asked for")
     if _is_blocked(reply):
         return FailedAttempt("refused", "the prompt was blocked")
+    if isinstance(reply, dict) and (other := _other_api(reply)):
+        return other
     what = "no chat completion"
+    if reply is None and start.startswith((b"{", b"[")):
+        # its start may be that of an answer, of which no log tells
+        return FailedAttempt("server_error", "the reply is broken JSON")
     if start.startswith(b"<"):  # of a login, a proxy or another port
         what = "a web page: check base_url, and what stands before the judge"
     words = printable_words(_complaint(200, reply, body).said)
     return FailedAttempt("server_error", f"the reply is {what}", words=words)
+
+
+def _other_api(reply: Mapping[str, Any]) -> FailedAttempt | None:
+    """Return the failure of a reply of another API than that of chat completions, if it is one.
+
+    Such a server gives no verdict until its address is changed, and each reply is paid for.
+    """
+    found = next((api for api in _OTHER_APIS if _is_of(reply, api.key, api.kind)), None)
+    if found is None:
+        return None
+    holder = reply
+    if found.key == "candidates":
+        first = next(iter(reply["candidates"]), None)
+        holder = first if isinstance(first, dict) else {}
+    finish = holder.get(found.end)
+    if isinstance(finish, str) and _ENDS_REFUSED.search(finish.lower()):
+        return FailedAttempt("refused", "by the model or a filter")
+    detail = f"the reply is of {found.name}, not of chat completions"
+    return FailedAttempt("denied", detail, hopeless=True)
+
+
+def _is_of(reply: Mapping[str, Any], key: str, kind: type) -> bool:
+    value = reply.get(key)
+    if isinstance(value, dict):  # an error may have a field of that name, too
+        value = value if isinstance(value.get("message"), dict) or "role" in value else None
+    return isinstance(value, kind)
 
 
 def _is_blocked(reply: Any) -> bool:
@@ -293,8 +371,8 @@ def _misplaced(message: Mapping[str, Any]) -> str:
 def _usage(usage: Any) -> TokenUsage | None:
     if not isinstance(usage, dict):
         return None
-    tokens_in = usage.get("prompt_tokens")
-    tokens_out = usage.get("completion_tokens")
+    tokens_in = usage.get("prompt_tokens", usage.get("input_tokens"))
+    tokens_out = usage.get("completion_tokens", usage.get("output_tokens"))
     if _is_count(tokens_in) and _is_count(tokens_out):
         return TokenUsage(tokens_in, tokens_out)
     return None
@@ -331,6 +409,8 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
     if status == 429 or code in _THROTTLED_CODES:
         return failed("rate_limited", hopeless=code in _QUOTA_CODES)
     codes = _codes(reply)
+    if status == 400 and code in _MODEL_CODES:
+        return failed("denied", hopeless=True)
     if status in (400, 412) and (not _ACCOUNT_CODES.isdisjoint(codes) or _ACCOUNT.match(message)):
         return failed("denied", complained=True, hopeless=True)
     refused_text = _REFUSED if status == 403 else _REFUSED_BY_GATEWAY
