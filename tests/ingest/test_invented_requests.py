@@ -36,6 +36,7 @@ def test_what_the_user_saw_is_read(case: dict[str, Any], tmp_path: Path) -> None
         "status": trace.status,
         "tokens": trace.usage and [trace.usage.input_tokens, trace.usage.output_tokens],
         "cost": trace.usage and trace.usage.cost_usd,
+        "guessed": trace.guessed,
     }
     assert {name: got[name] for name in case["expected"]} == case["expected"]
     # of a field that is read, its span; of a missing one, what was looked at and a cure

@@ -138,10 +138,18 @@ def has_choices(span: Span) -> bool:
                     listed = listed[0]
                 if isinstance(listed, list) and len(listed) > 1:
                     return True
+        outputs = [one for one in body if isinstance(one, dict) and "flowOutputEvent" in one]
+        if isinstance(body, list) and len(outputs) > 1:
+            return True
         if isinstance(body, list) and len(body) > 1 and "gen_ai.output.messages" in attributes:
             roles = [one.get("role") for one in body if isinstance(one, dict)]
             return roles == ["assistant"] * len(body)
     return False
+
+
+def holds_reply(span: Span) -> bool:
+    """Return whether a span has an output at all, in words that may not be understood."""
+    return any(span.attributes.get(key) not in (None, "", [], {}) for key in _BODIES)
 
 
 def _is_reply(body: Mapping[str, Any]) -> bool:

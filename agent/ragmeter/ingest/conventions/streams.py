@@ -141,15 +141,16 @@ def read_stream(value: Sequence[Any]) -> Stream | None:
 
 
 def _flow_output(events: Sequence[Mapping[str, Any]]) -> Stream:
-    """Return the output of a flow of Bedrock's; of several nodes nobody knows which is shown."""
-    contents = [
-        event["flowOutputEvent"].get("content")
-        for event in events
-        if isinstance(event.get("flowOutputEvent"), dict)
-    ]
-    texts = [one.get("document") for one in contents if isinstance(one, dict)]
-    only = texts[0] if len(texts) == 1 else None
-    return Stream(only if isinstance(only, str) else None)
+    """Return the output of a flow of Bedrock's; of several, which may all be shown, the first."""
+    texts = [one for one in map(_flow_text, events) if one is not None]
+    return Stream(texts[0] if texts else None)
+
+
+def _flow_text(event: Mapping[str, Any]) -> str | None:
+    output = event.get("flowOutputEvent")
+    content = output.get("content") if isinstance(output, dict) else None
+    text = content.get("document") if isinstance(content, dict) else None
+    return text if isinstance(text, str) else None
 
 
 def _known_stream(chunks: Sequence[Mapping[str, Any]], pieces: Sequence[str]) -> Stream | None:

@@ -13,7 +13,12 @@ from typing import Any
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.prompts import cut_prompt
 from ragmeter.ingest.conventions.reply_citations import read_reply_citations
-from ragmeter.ingest.conventions.reply_facts import finish_reason, has_choices, served_model
+from ragmeter.ingest.conventions.reply_facts import (
+    finish_reason,
+    has_choices,
+    holds_reply,
+    served_model,
+)
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
@@ -381,11 +386,13 @@ class _RequestFields:
             choice = of_trace or self._reply()
             if choice.text is None and own.answer_gap is not None:
                 return _FieldChoice(None, own.answer_gap, self.node)
-            if own.answer is None:
+            if own.answer is None and not holds_reply(self.node.span):
                 return choice
-            if not choice.text:  # the application gave back nothing
+            if not choice.text and own.answer is not None:  # the application gave back nothing
                 return _FieldChoice("", None, self.node)
-            # some write an empty output where they record none
+            if self.node in self.calls or not choice.text:
+                return choice
+            # some write an empty output where they record none, or one that is not understood
             return replace(choice, guess=choice.guess or Guess.LAST_CALL)
         if own.answer_gap is Reason.ANSWER_TRUNCATED:
             reply = self._reply()
