@@ -10,26 +10,16 @@ from __future__ import annotations
 import ast
 import re
 
-_SIGNS = (
-    "<|",
-    "</s>",
-    "<s>",
-    "[/INST]",
-    "Answer:",
-    "[[ ## ",
-    "```",
-    "~~~",
-    "Assistant:",
-    "AI:",
-    "content=",
-    "<co:",
-    "<end_of_turn>",
-    "<start_of_turn>",
-    "nswer>",
-    "esponse>",
-    "</reply>",
-    "</output>",
-)
+# By a character that they have: most answers have none of these, which is quickly seen.
+_SIGNS = {
+    "<": ("<|", "</s>", "<s>", "<co:", "<end_of_turn>", "<start_of_turn>", "</reply>", "</output>"),
+    ">": ("nswer>", "esponse>"),
+    "[": ("[/INST]", "[[ ## "),
+    ":": ("Answer:", "Assistant:", "AI:"),
+    "`": ("```",),
+    "~": ("~~~",),
+    "=": ("content=",),
+}
 _TOKEN = r"(?:<\|[a-z_0-9]{2,30}\|>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>)"
 _HEAD = re.compile(
     rf"\s*{_TOKEN}(?:\s*{_TOKEN})*\s*(?:(?:assistant|model)\b\s*(?:{_TOKEN}\s*)*)?", re.IGNORECASE
@@ -76,10 +66,17 @@ def read_wrapped_answer(text: str) -> str | None:
     """Return what is inside of an answer with something around it, None for any other answer."""
     if len(text) > _MAX_TEXT:
         return None
-    if not any(sign in text for sign in _SIGNS) and not _OBJECT_HEAD.match(text):
+    if not _has_sign(text) and not _OBJECT_HEAD.match(text):
         return None
     inner = _unwrapped(text)
     return None if inner == text else inner
+
+
+def _has_sign(text: str) -> bool:
+    for character, signs in _SIGNS.items():
+        if character in text and any(sign in text for sign in signs):
+            return True
+    return False
 
 
 def _unwrapped(text: str) -> str:

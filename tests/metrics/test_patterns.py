@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from ragmeter.metrics.kernel import Pattern
+from ragmeter.metrics.kernel import Pattern, Words
 
 from tests.golden.texts import NOISE, WORDS
 
@@ -83,3 +83,14 @@ def test_a_long_text_ends_within_its_bounds(text: str) -> None:
     for source in (r"(?:a|b)*c", r"\d{1,3}(?:,\d{3})+", r"[^\n]{0,1000}x"):
         Pattern(source).finditer(text[:20_000])
     assert time.process_time() - begin < 20
+
+
+def test_words_are_those_that_a_text_has() -> None:
+    wanted = ("ab", "abc", "ab.", "bc", "1 2", "ıſ", "12", "日本", "n't", "\n1", "of", "o\u0301")
+    words = Words(wanted)
+    for text in [*texts(5), *wanted, "", "a", "日", "東京日本橋"]:
+        expected = [at for at, word in enumerate(wanted) if word in text]
+        assert words.find(text) == expected, text
+        assert words.stand_in(text) == bool(expected), text
+    with pytest.raises(ValueError, match="two characters"):
+        Words(["a"])

@@ -10,7 +10,7 @@ import re
 from ragmeter.core.score import NoScore, Score, make_plain_score
 from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.english import ENGLISH
-from ragmeter.metrics.kernel import Pattern, strip_format, strip_markers
+from ragmeter.metrics.kernel import Pattern, Words, strip_format, strip_markers
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
     LANGUAGES,
@@ -30,7 +30,7 @@ _REFUSAL = Pattern(
         "|".join(_REFUSALS["rules"]),
     )
 )
-_CUES: tuple[str, ...] = tuple(_REFUSALS["cues"])
+_CUES = Words(_REFUSALS["cues"])
 # one set of characters first, so that a search skips all others
 _END = Pattern(r"[.!?\n](?:(?<=\n)|(?=\s))")
 _ASKS = Pattern(_REFUSALS["asks"])
@@ -58,9 +58,11 @@ def _opening(answer: str) -> tuple[str, int]:
     """Return the first sentence in lower case (two if it is short) and its end in the answer."""
     head = _strip(answer[:_OPENING_CHARS]).lower().replace("’", "'")
     start = len(head) - len(head.lstrip())
-    for end in _END.finditer(head, start):
-        if end.end() - start >= _SHORT_SENTENCE:
-            return head[start : end.end()], end.end()
+    end = start
+    while found := _END.search(head, end):
+        end = found.end()
+        if end - start >= _SHORT_SENTENCE:
+            return head[start:end], end
     return head[start:], len(head)
 
 
@@ -72,11 +74,8 @@ def abstains(answer: str, language: str | None = None) -> bool:
         language: Its language, by `identify_language`, if the caller has it already.
     """
     head, _ = _opening(answer)
-    for cue in _CUES:
-        if cue in head:
-            if _REFUSAL.search(head):
-                return True
-            break
+    if _CUES.stand_in(head) and _REFUSAL.search(head):
+        return True
     if (identify_language(answer) if language is None else language) != ENGLISH_CODE:
         for cues, refusal in _FOREIGN.values():
             if any(cue in head for cue in cues) and re.search(refusal, head):

@@ -16,7 +16,7 @@ from itertools import pairwise
 from ragmeter.core.folded_text import INVISIBLE
 from ragmeter.metrics.citation_targets import LABEL, LEAD, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
-from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern
+from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern, Words
 from ragmeter.metrics.plain_text import CIRCLED, RAISED, RAISED_IN_BRACKETS
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
@@ -230,10 +230,31 @@ _SPOKEN = Pattern(
     r"|gives?))\b",
     IGNORE_CASE,
 )
-# Looking for plain words is quicker than the patterns.
-_NUMBERED = tuple(
-    (head, Pattern(head + r"s?\s{1,2}#?\d"))
-    for head in ("ource", "ocument", "oc", "assage", "hunk", "xcerpt", "ontext", "eference")
+
+
+class _Headed:
+    """Patterns that begin with a word each; to look for the words first is quicker.
+
+    Args:
+        heads: The words.
+        rest: What follows them.
+    """
+
+    def __init__(self, heads: Sequence[str], rest: str = "") -> None:
+        self._heads = Words(heads)
+        self._patterns = [Pattern(head + rest) for head in heads]
+
+    def stand_in(self, text: str) -> bool:
+        """Return whether one of the patterns is in a text."""
+        for at in self._heads.find(text):  # noqa: SIM110 - any() with its generator takes longer
+            if self._patterns[at].search(text):
+                return True
+        return False
+
+
+_NUMBERED = _Headed(
+    ("ource", "ocument", "oc", "assage", "hunk", "xcerpt", "ontext", "eference"),
+    r"s?\s{1,2}#?\d",
 )
 # "Source: manual.pdf, p. 3" on a line of its own or at the end of one
 _HEADS = (
@@ -248,9 +269,8 @@ _HEADS = (
 _HEAD_ENDS = (
     r"(?:[sSnraаои]|nen|or|lar|angaben|\(s\))?(?:\s[a-z]{4,9})?[*_ \t\]]{0,4}(?:[:：]|\n|\Z)"
 )
-_HEADED = tuple(
-    (head, Pattern(head + _HEAD_ENDS))
-    for head in (
+_HEADED = _Headed(
+    (
         "ource",
         "OURCE",
         "eference",
@@ -270,11 +290,11 @@ _HEADED = tuple(
         "Bron",
         "Kilde",
         "Kaynak",
-    )
+    ),
+    _HEAD_ENDS,
 )
-_HEADED_BEYOND_ASCII = tuple(
-    (head, Pattern(head))
-    for head in (
+_HEADED_BEYOND_ASCII = _Headed(
+    (
         "éférence",
         "Käll",
         "Źródł",
@@ -398,14 +418,6 @@ class _Answer:
         return self.resolver.read(label)
 
 
-def _holds(text: str, patterns: Sequence[tuple[str, Pattern]]) -> bool:
-    """Return whether a text has one of some words, and one of their patterns."""
-    for head, pattern in patterns:  # noqa: SIM110 - any() with its generator takes longer
-        if head in text and pattern.search(text):
-            return True
-    return False
-
-
 _Reader = Callable[[_Answer], None]
 
 
@@ -488,11 +500,11 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_raised
     if wide and ("\u20e3" in text or "«" in text):
         yield _read_keycaps
-    if _holds(text, _NUMBERED):
+    if _NUMBERED.stand_in(text):
         yield _read_spoken
     if "://" in text:
         yield _read_addresses
-    if _holds(text, _HEADED) or (wide and _holds(text, _HEADED_BEYOND_ASCII)):
+    if _HEADED.stand_in(text) or (wide and _HEADED_BEYOND_ASCII.stand_in(text)):
         yield _read_source_lines
     if "@" in text or "*" in text or wide:
         yield _read_repeated

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ragmeter.core.score import NoScore, Score, find_answer_reason, make_plain_score, make_scored
 from ragmeter.metrics.citation_markers import MAX_MARKS, find_markers
 from ragmeter.metrics.citation_targets import Resolver
+from ragmeter.metrics.kernel import Words
 from ragmeter.metrics.language import NOT_MEASURED, READ_BY_ENGLISH
 from ragmeter.reasons import Reason
 from ragmeter.trace import Citation, Trace
@@ -24,15 +25,8 @@ _NO_CITATIONS = NoScore(Reason.NO_CITATIONS, applies=False)
 _NOT_READ = NoScore(Reason.CITATIONS_NOT_READ)
 
 # Those of zesty-assignment, which looks for them anywhere in the text: "from" is in many answers.
-_SOURCE_INDICATORS = (
-    "source:",
-    "table:",
-    "page",
-    "document",
-    "pdf",
-    "according to",
-    "based on",
-    "from",
+_SOURCE_INDICATORS = Words(
+    ("source:", "table:", "page", "document", "pdf", "according to", "based on", "from")
 )
 
 
@@ -165,5 +159,4 @@ def score_citations(
 
 def source_indicator_quality(answer: str) -> float:
     """Compute min(indicators in the text / 3, 1) (zesty-assignment's evaluate.py)."""
-    text = answer.lower()
-    return min(sum([indicator in text for indicator in _SOURCE_INDICATORS]) / 3.0, 1.0)
+    return min(len(_SOURCE_INDICATORS.find(answer.lower())) / 3.0, 1.0)

@@ -41,9 +41,7 @@ cdef extern from "native/english.hpp" namespace "ragmeter" nogil:
 
 cdef extern from "native/pattern.hpp" namespace "ragmeter" nogil:
     cdef cppclass Match:
-        truth has(int)
-        Py_ssize_t start(int)
-        Py_ssize_t end(int)
+        Py_ssize_t* places
     cdef cppclass CompiledPattern "ragmeter::Pattern":
         CompiledPattern(const Letters&, int) except +
         int groups()
@@ -60,6 +58,13 @@ cdef extern from "native/plain.hpp" namespace "ragmeter" nogil:
         void add(Py_UCS4)
         int judge(const Text&)
         void find(const Text&, vector[Span]&) except +
+
+
+cdef extern from "native/words.hpp" namespace "ragmeter" nogil:
+    cdef cppclass NativeWords "ragmeter::Words":
+        void add(const Letters&) except +
+        truth stand_in(const Text&) except +
+        vector[size_t] find(const Text&) except +
 
 
 cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
@@ -189,44 +194,46 @@ cdef class Found:
     """A match of a `Pattern`, with the methods that one of `re` has."""
 
     cdef str text
-    cdef CompiledPattern* pattern
     cdef Pattern owner
-    cdef Match match
+    cdef vector[Py_ssize_t] places  # where each group starts and ends
 
     def span(self, int group=0):
         """Return where a group stands, (-1, -1) if it matched nothing."""
-        if not self.match.has(self._check(group)):
+        if not self._has(self._check(group)):
             return -1, -1
-        return self.match.start(group), self.match.end(group)
+        return self.places[2 * group], self.places[2 * group + 1]
 
     def start(self, int group=0):
         """Return where a group begins, -1 if it matched nothing."""
-        return self.match.start(group) if self.match.has(self._check(group)) else -1
+        return self.places[2 * group] if self._has(self._check(group)) else -1
 
     def end(self, int group=0):
         """Return where a group ends, -1 if it matched nothing."""
-        return self.match.end(group) if self.match.has(self._check(group)) else -1
+        return self.places[2 * group + 1] if self._has(self._check(group)) else -1
 
     def group(self):
         """Return all that was matched."""
-        return self.text[self.match.start(0) : self.match.end(0)]
+        return self.text[self.places[0] : self.places[1]]
 
     def groups(self):
         """Return what all groups have matched."""
-        return tuple([self[group] for group in range(1, self.pattern.groups() + 1)])
+        return tuple([self[group] for group in range(1, self.owner.pattern.groups() + 1)])
 
     def __getitem__(self, group):
         cdef int number
         if isinstance(group, str):
-            number = self.pattern.group(group.encode())
+            number = self.owner.pattern.group(group.encode())
         else:
             number = self._check(group)
-        if not self.match.has(number):
+        if not self._has(number):
             return None
-        return self.text[self.match.start(number) : self.match.end(number)]
+        return self.text[self.places[2 * number] : self.places[2 * number + 1]]
+
+    cdef bint _has(self, int group):
+        return self.places[2 * group] >= 0 and self.places[2 * group + 1] >= 0
 
     cdef int _check(self, int group) except -1:
-        if not 0 <= group <= self.pattern.groups():
+        if not 0 <= group <= self.owner.pattern.groups():
             raise IndexError("no such group")
         return group
 
@@ -253,18 +260,21 @@ cdef class Pattern:
         del self.whole
 
     cdef Found _find(self, str text, Py_ssize_t at, Py_ssize_t end, bint here):
-        cdef Found found = Found.__new__(Found)
         cdef Text data = _text(text)
+        cdef Match match
         cdef bint has
         at = at if at > 0 else 0
         with nogil:
             if here:
-                has = self.pattern.match(data, at, found.match, end)
+                has = self.pattern.match(data, at, match, end)
             else:
-                has = self.pattern.search(data, at, found.match, end)
-        if not has:
-            return None
-        found.text, found.pattern, found.owner = text, self.pattern, self
+                has = self.pattern.search(data, at, match, end)
+        return self._make(text, match) if has else None
+
+    cdef Found _make(self, str text, const Match& match):
+        cdef Found found = Found.__new__(Found)
+        found.text, found.owner = text, self
+        found.places.assign(match.places, match.places + 2 * (self.pattern.groups() + 1))
         return found
 
     def search(self, str text not None, Py_ssize_t start=0, Py_ssize_t end=-1):
@@ -284,18 +294,17 @@ cdef class Pattern:
             if found is None:
                 break
             out.append(found)
-            start = found.match.end(0) + (found.match.end(0) == found.match.start(0))
+            start = found.places[1] + (found.places[1] == found.places[0])
         return out
 
     def fullmatch(self, str text not None, Py_ssize_t start=0, Py_ssize_t end=-1):
         """Return the match of [start, end), or None."""
         if self.whole is NULL:
             self.whole = new CompiledPattern(_letters(f"(?:{self.source})\\Z"), self.flags)
-        cdef Found found = Found.__new__(Found)
-        if not self.whole.match(_text(text), start, found.match, end):
+        cdef Match match
+        if not self.whole.match(_text(text), start, match, end):
             return None
-        found.text, found.pattern, found.owner = text, self.pattern, self
-        return found
+        return self._make(text, match)
 
     def findall(self, str text not None):
         """Return the groups of all matches: texts, or tuples of several groups."""
@@ -324,9 +333,9 @@ cdef class Pattern:
         cdef bint fixed = isinstance(replace, str)
         pieces = []
         for found in self.finditer(text):
-            pieces.append(text[at : found.match.start(0)])
+            pieces.append(text[at : found.places[0]])
             pieces.append(replace if fixed else replace(found))
-            at = found.match.end(0)
+            at = found.places[1]
             count -= 1
             if count == 0:
                 break
@@ -337,6 +346,32 @@ cdef class Pattern:
 
 
 IGNORE_CASE, MULTI_LINE, DOT_ALL = 1, 2, 4
+
+
+cdef class Words:
+    """Words that are looked for in a text all at once, also within other words.
+
+    Args:
+        words: Texts of two characters at least.
+    """
+
+    cdef NativeWords words
+
+    def __cinit__(self, words):
+        for word in words:
+            if len(word) < 2:
+                raise ValueError("a word has two characters at least")
+            self.words.add(_letters(word))
+
+    def stand_in(self, str text not None):
+        """Return whether a text has one of the words."""
+        cdef bint has = self.words.stand_in(_text(text))
+        return has
+
+    def find(self, str text not None):
+        """Return the indices of the words that a text has, in order."""
+        return self.words.find(_text(text))
+
 
 cdef PlainSigns plain_signs
 

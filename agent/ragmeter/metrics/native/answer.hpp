@@ -49,8 +49,11 @@ class AnswerReader {
     // tell where a sentence ends. All characters keep their places.
     void strip_format(Letters& text) const {
         uint8_t has[128] = {};
-        for (char32_t sign : text)
+        bool wide = false;
+        for (char32_t sign : text) {
             if (sign < 128) has[sign] = 1;
+            else wide = true;
+        }
         if (has['('] && has[']'] && text.find(U"](") != Letters::npos)
             for (const Match& match : all(link_, text)) unlink(match, text);
         if (has['<'])
@@ -60,10 +63,10 @@ class AnswerReader {
                 blank(match, text);
                 if (block) text[match.start()] = '\n';
             }
-        if (has['('] || text.find_first_of(U"（「〔『⟨〈‹❲") != Letters::npos) blank_all(round_marker_, text);
+        if (has['('] || (wide && text.find_first_of(U"（「〔『⟨〈‹❲") != Letters::npos)) blank_all(round_marker_, text);
         if (has['\\'] || has['^'] || (has['o'] && text.find(U"oaicite") != Letters::npos))
             blank_all(sign_marker_, text);
-        if (has['|'] || has['{'] || has['<'] || has['#'] || text.find_first_of(U"‖«\u20e3") != Letters::npos)
+        if (has['|'] || has['{'] || has['<'] || has['#'] || (wide && text.find_first_of(U"‖«\u20e3") != Letters::npos))
             blank_all(closing_marker_, text);
         if (has['|']) {
             blank_all(table_head_, text);

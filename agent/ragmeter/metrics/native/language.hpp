@@ -33,8 +33,12 @@ class Languages {
     void add_word(int language, const Letters& word) {
         kept_.push_back(word);
         Word& entry = words_[kept_.back()];
-        if (language == 0) entry.english = true;
-        else entry.languages.push_back(language);
+        if (language == 0) {
+            entry.english = true;
+            if (word[0] < 128 && word.size() < 32) english_sizes_[word[0]] |= 1U << word.size();
+        } else {
+            entry.languages.push_back(language);
+        }
     }
     void add_letter(int language, Py_UCS4 sign) { letters_[sign].push_back(language); }
 
@@ -100,13 +104,21 @@ class Languages {
         size_t start = 0;
         for (size_t at = 0; at <= low.size() && count < FEW_ENGLISH; at++) {
             if (at < low.size() && !Py_UNICODE_ISSPACE(low[at])) continue;
-            auto found = words_.find(LettersView(low).substr(start, at - start));
+            LettersView word = LettersView(low).substr(start, at - start);
             start = at + 1;
+            if (!may_be_english(word)) continue;
+            auto found = words_.find(word);
             if (found == words_.end() || !found->second.english) continue;
             if (std::find(seen, seen + count, &found->second) == seen + count)
                 seen[count++] = &found->second;
         }
         return count == FEW_ENGLISH;
+    }
+
+    // Most words are passed over by their first letter and their length.
+    bool may_be_english(LettersView word) const {
+        if (word.empty() || word.size() > 31) return false;
+        return word[0] < 128 && english_sizes_[word[0]] >> word.size() & 1;
     }
 
     // The different words of a text in lower case.
@@ -162,6 +174,7 @@ class Languages {
     static constexpr double PROSE = 0.7, SOME_PROSE = 0.4;
 
     int count_ = 0;
+    uint32_t english_sizes_[128] = {};  // by first letter: a bit for each length of English words
     std::deque<Letters> kept_;  // whose words `words_` looks up
     std::unordered_map<LettersView, Word> words_;
     std::unordered_map<Py_UCS4, std::vector<int>> letters_;

@@ -11,6 +11,7 @@
 #include "measures.hpp"
 #include "misplaced.hpp"
 #include "quantity.hpp"
+#include "words.hpp"
 
 namespace ragmeter {
 
@@ -352,9 +353,9 @@ class Notation {
     explicit Notation(const English& english)
         : context_(english), misplaced_(context_, measures_), quantity_(QUANTITY, IGNORE_CASE) {
         for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
-        for (const char* word : SPELT) add(spelt_, word);
-        for (const char* word : WORDY) add(wordy_, word);
-        for (const char* word : BEGINNINGS) add(beginnings_, word);
+        for (const char* word : SPELT) spelt_.add(word);
+        for (const char* word : WORDY) wordy_.add(word);
+        for (const char* word : BEGINNINGS) beginnings_.add(word);
     }
 
     // The numbers, dates and times of a text in order.
@@ -381,10 +382,10 @@ class Notation {
             }
             low = Text(wide);
         }
-        if (!longer && holds(spelt_, low)) {
+        if (!longer && spelt_.stand_in(low)) {
             Py_ssize_t at = 0;
             while (at + 1 < low.size) {
-                const Letters* word = standing(beginnings_, low, at);
+                const Letters* word = beginnings_.standing(low, at);
                 if (!word || joins_before(low, at)) {
                     at++;
                     continue;
@@ -417,7 +418,7 @@ class Notation {
             if (sign < 128 ? sign >= '0' && sign <= '9' : Py_UNICODE_ISDECIMAL(sign) || begins_wide_half(sign))
                 return true;
         }
-        return holds(wordy_, text);
+        return wordy_.stand_in(text);
     }
 
     struct Change { Py_ssize_t start, end; Letters text; };
@@ -722,11 +723,6 @@ class Notation {
         }
     }
 
-    struct Words {  // by their first two letters
-        std::vector<uint8_t> numbers = std::vector<uint8_t>(1 << 14);
-        std::vector<std::vector<Letters>> words = std::vector<std::vector<Letters>>(1);
-    };
-
     struct Place {
         Letters kind, key, most, clock;
         Py_ssize_t start, end;
@@ -741,38 +737,13 @@ class Notation {
         std::vector<Place> places;
     };
 
-    static void add(Words& words, const char* text) {
-        Letters word = letters(text);
-        uint8_t& number = words.numbers[word[0] << 7 | word[1]];
-        if (!number) {
-            number = (uint8_t)words.words.size();
-            words.words.emplace_back();
-        }
-        words.words[number].push_back(word);
-    }
-
-    static bool holds(const Words& words, const Text& text) {
-        for (Py_ssize_t at = 0; at + 1 < text.size; at++)
-            if (standing(words, text, at)) return true;
-        return false;
-    }
-
-    // The first of the words that stands at a place, before the last character.
-    static const Letters* standing(const Words& words, const Text& text, Py_ssize_t at) {
-        Py_UCS4 one = text.at(at), two = text.at(at + 1);
-        if ((one | two) > 127) return nullptr;
-        for (const Letters& word : words.words[words.numbers[one << 7 | two]])
-            if (at + (Py_ssize_t)word.size() <= text.size && text.stands(word, at)) return &word;
-        return nullptr;
-    }
-
     static bool is_article(const Letters& word) { return word == U"a " || word == U"the "; }
 
     // Whether what stands behind an article makes a quantity with it: a number, a word that begins
     // one, or a unit as in "a mile and a half".
     bool leads_on(const Text& low, Py_ssize_t at) const {
         if (at < low.size && is_figure(low.at(at))) return true;
-        if (at + 1 < low.size && standing(beginnings_, low, at)) return true;
+        if (beginnings_.standing(low, at)) return true;
         Text near((const char*)low.data + at * low.kind, low.kind, std::min(low.size - at, LONGEST_UNIT));
         return near.find(U" and a") >= 0;
     }

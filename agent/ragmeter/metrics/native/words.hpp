@@ -1,0 +1,81 @@
+// Some words that are looked for in a text all at once.
+#pragma once
+
+#include <vector>
+
+#include "text.hpp"
+
+namespace ragmeter {
+
+// Words of two characters at least. They are found within others, too.
+class Words {
+  public:
+    void add(const Letters& word) {
+        uint8_t& bucket = buckets_[place_of(word[0], word[1])];
+        if (!bucket) {
+            bucket = (uint8_t)words_.size();
+            words_.emplace_back();
+        }
+        words_[bucket].push_back({word, size_++});
+    }
+    void add(const char* word) { add(letters(word)); }
+
+    // The first of the words that stands at a place, or null.
+    const Letters* standing(const Text& text, Py_ssize_t at) const {
+        if (at + 1 >= text.size) return nullptr;
+        for (const Word& word : words_[buckets_[place_of(text.at(at), text.at(at + 1))]])
+            if (stands(word, text, at)) return &word.letters;
+        return nullptr;
+    }
+
+    // Whether a text has one of the words.
+    bool stand_in(const Text& text) const {
+        return each(text, [](size_t) { return true; });
+    }
+
+    // Which of the words a text has, in the order in which they were added.
+    std::vector<size_t> find(const Text& text) const {
+        std::vector<char> has(size_, 0);
+        std::vector<size_t> out;
+        each(text, [&](size_t number) { has[number] = 1; return false; });
+        for (size_t number = 0; number < size_; number++)
+            if (has[number]) out.push_back(number);
+        return out;
+    }
+
+  private:
+    struct Word { Letters letters; size_t number; };
+
+    static bool stands(const Word& word, const Text& text, Py_ssize_t at) {
+        return at + (Py_ssize_t)word.letters.size() <= text.size && text.at(at) == word.letters[0] &&
+            text.stands(word.letters, at);
+    }
+
+    static size_t place_of(Py_UCS4 one, Py_UCS4 two) { return (one << 7 ^ two) % PLACES; }
+
+    // Calls with the number of each word wherever it stands, until a call returns true.
+    template <class Call>
+    bool each(const Text& text, Call call) const {
+        if (text.kind == 1) return each_of((const uint8_t*)text.data, text, call);
+        if (text.kind == 2) return each_of((const uint16_t*)text.data, text, call);
+        return each_of((const uint32_t*)text.data, text, call);
+    }
+
+    template <class Sign, class Call>
+    bool each_of(const Sign* signs, const Text& text, Call call) const {
+        for (Py_ssize_t at = 0; at + 1 < text.size; at++) {
+            uint8_t bucket = buckets_[place_of(signs[at], signs[at + 1])];
+            if (!bucket) continue;
+            for (const Word& word : words_[bucket])
+                if (stands(word, text, at) && call(word.number)) return true;
+        }
+        return false;
+    }
+
+    static constexpr size_t PLACES = 1 << 14;  // one for each pair of ASCII, which others share
+    std::vector<uint8_t> buckets_ = std::vector<uint8_t>(PLACES);  // by the first two characters
+    std::vector<std::vector<Word>> words_ = std::vector<std::vector<Word>>(1);
+    size_t size_ = 0;
+};
+
+}  // namespace ragmeter
