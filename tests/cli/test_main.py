@@ -172,6 +172,36 @@ def test_configuration_mistakes_are_2_and_name_the_key(tmp_path: Path) -> None:
     assert b"'X'" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("section", "why"),
+    [
+        ("judge: {base_url: 'http://x/v1', model: m, api_key: 'hush hush'}", "judge.api_key: the"),
+        (
+            "kafka: {security: {protocol: SSL, ca_file: /nowhere.pem}}",
+            "kafka.security.ca_file: /no",
+        ),
+        (
+            "kafka: {security: {protocol: SASL_SSL, username: u, password_file: /nowhere}}",
+            "kafka.security.password_file: /nowhere",
+        ),
+    ],
+)
+def test_keys_and_files_that_settings_name_are_checked(
+    section: str, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(section)
+    done = ragmeter("config", "check", "--config", path)
+    assert done.returncode == 2
+    assert why in done.stderr.decode()
+    assert b"hush" not in done.stderr
+
+
+def test_a_replay_of_one_line_without_an_end_fails(tmp_path: Path) -> None:
+    (tmp_path / "page.jsonl").write_bytes(b"<html></html>")
+    assert replay(tmp_path / "page.jsonl", tmp_path).returncode == 1
+
+
 def test_config_show_prints_yaml_and_check_says_it_is_sound() -> None:
     assert b"metrics_port: 9464" in ragmeter("config", "show").stdout
     assert ragmeter("config", "check").returncode == 0
@@ -192,7 +222,7 @@ def test_replay_prints_the_windows_and_ends(traces: Path, tmp_path: Path) -> Non
     assert re.search(r"works +100 % \(\d+ to 100\)", out)
     assert re.search(r"grounded +not enough yet", out)
     assert re.search(r"cost +not enough yet", out)
-    assert b"9 items, 1 of them unreadable" in done.stderr
+    assert b"9 items, 1 of them unreadable (invalid_json: item: " in done.stderr
     (dead,) = (tmp_path / "state.sqlite.dead-letters.jsonl").read_text().splitlines()
     assert json.loads(dead)["reason"] == "invalid_json"
 

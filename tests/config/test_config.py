@@ -127,6 +127,10 @@ def test_a_share_may_be_off() -> None:
         ("RAGMETER_OTLP__TOOL_NAMES", "['a', 'b']", 'a list is a,b or ["a", "b"]'),
         ("RAGMETER_HTTP__PORT", "1", "RAGMETER_HTTP__OTLP_PORT or RAGMETER_HTTP__METRICS_PORT"),
         ("RAGMETER_HTTP__OTLP__PORT", "1", "did you mean RAGMETER_HTTP__OTLP_PORT?"),
+        ("RAGMETER_HTTP", "{}", "it is a section; set one of its settings, as RAGMETER_HTTP__HOST"),
+        ("RAGMETER_HTTP__TLS", "true", "it is a section; set one of its settings"),
+        ("RAGMETER_ALERTS__ALERTMANAGER_URL", "http://a:1/api/v2/alerts", "ends before /api/v2"),
+        ("RAGMETER_ALERTS__ALERTMANAGER_URL", "http://a:1,http://b:1/#/alerts", "no fragment"),
     ],
 )
 def test_a_wrong_variable_says_what_is_meant(name: str, value: str, words: str) -> None:
@@ -165,6 +169,16 @@ def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
         (b"segments: [model, '${TAG}']\n", "segments holds ${TAG}: "),
         ("http: {otlp_port: 1}\n".encode("utf-16"), "the file is no text in UTF-8"),
         (b"http:\n\totlp_port: 1\n", "line 2, column 1: found character that cannot start"),
+        (b"http:\n\totlp_port: 1\n", ": a tab; indent with blanks"),
+        (b"http: {token: *hush}\n", "a text that begins with * needs quotes"),
+        (b"http:\n  token: !hush\n", "a text that begins with ! needs quotes"),
+        (b"http:\n  token: @hush\n", "a text that begins with a sign needs quotes"),
+        (b"http:\n  token: a: hush\n", "a text with `: ` in it needs quotes"),
+        (b"[" * 5000, "nested too deeply"),
+        (b"htp: {otlp_port: 1}\n", "htp: no such setting; did you mean http?"),
+        (b"HTTP: {otlp_port: 1}\n", "did you mean http?"),
+        (b"kafka: {securty: {}}\n", "did you mean kafka.security?"),
+        (b"http.otlp_port: 1\n", "http.otlp_port: sections are maps in one another"),
         (b"http: {otlp_port: 1}\n---\nhttp: {}\n", "another document"),
     ],
 )
@@ -236,10 +250,19 @@ def test_a_variable_in_a_path_is_a_mistake(path: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1:9000", "localhost:", "http://127.0.0.1", "[::1]:9000", "127.0.0.1/8", "a b"],
+    [
+        "127.0.0.1:9000",
+        "localhost:",
+        "http://127.0.0.1",
+        "[::1]:9000",
+        "127.0.0.1/8",
+        "a b",
+        "127.0.0.1,::1",
+        "unix:///run/ragmeter.sock",
+    ],
 )
 def test_a_host_is_an_address_alone(host: str) -> None:
-    assert "an address alone is needed" in error(environ={"RAGMETER_HTTP__HOST": host})
+    assert "one address alone is needed" in error(environ={"RAGMETER_HTTP__HOST": host})
 
 
 def test_secrets_are_in_no_dump_and_no_error() -> None:
@@ -391,3 +414,9 @@ def test_an_address_in_brackets_is_an_address(given: str) -> None:
     settings = load_settings(environ=environ)
     assert settings.http.host == "::1"
     assert settings.kafka.bootstrap_servers == ["[::1]:9092"]
+
+
+def test_a_broker_may_have_an_address_with_a_zone() -> None:
+    for server in ("[fe80::1%eth0]:9092", "[::1]:9092"):
+        settings = load_settings(environ={"RAGMETER_KAFKA__BOOTSTRAP_SERVERS": server})
+        assert settings.kafka.bootstrap_servers == [server]

@@ -114,6 +114,23 @@ def test_a_growing_file_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
     assert not (tmp_path / "s.sqlite.dead-letters.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"trace_id,service", "invalid_json: item: Invalid JSON"),
+        (b'{"traces": []}', "invalid_trace: trace_id: Field required"),
+        (b'{"resourceSpans": [{"scopeSpans": []}]}', "`ragmeter inspect` reads files of it"),
+    ],
+)
+def test_the_first_item_that_cannot_be_read_is_named(line: bytes, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(line + b"\n" + trace_line(1) + b"\nnot this\n")
+    with running(tmp_path) as started:
+        done = import_traces(started, path, LIMIT)
+    assert (done.items, done.bad) == (3, 2)
+    assert why in done.first_failure
+
+
 def test_an_empty_file_was_not_counted_before(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.touch()

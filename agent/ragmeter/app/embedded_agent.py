@@ -344,6 +344,8 @@ async def _import_files(
         say(f"{source.name}: stopped after {done.items} items")
     else:
         say(f"{source.name}: {_import_summary(done, settings)}")
+    if done.unfinished and not done.items and not done.before:
+        return False  # the file is one line without an end
     return done.bad == 0 or done.bad < done.items
 
 
@@ -387,7 +389,8 @@ def _import_summary(done: ImportResult, settings: Settings) -> str:
     elif not done.unfinished:
         parts.append("no traces in it")
     if done.bad:
-        parts.append(f"{done.bad} of them unreadable (see {settings.state.dead_letters})")
+        why = f"{done.first_failure}; see {settings.state.dead_letters}"
+        parts.append(f"{done.bad} of them unreadable ({why})")
     if done.unfinished:
         parts.append("unfinished last line, left for the next run")
     return ", ".join(parts)

@@ -14,6 +14,7 @@ from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
+from ragmeter.kafka.connection import read_password, tls_context
 from ragmeter.parts.collection import check_parts
 from ragmeter.scorers.llm.transport import ApiKey
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
@@ -39,7 +40,16 @@ def check_settings(settings: Settings) -> int:
     ResultsExporter(settings.results_export)
     AccessPolicy(settings)
     check_parts(PARTS, settings)
-    for endpoint in (settings.judge, settings.judge.second):
+    security = settings.kafka.security
+    if security.tls:
+        tls_context(security)
+    if security.password_file is not None:
+        read_password(security)
+    for name, endpoint in (("judge", settings.judge), ("judge.second", settings.judge.second)):
+        if endpoint.api_key is not None and endpoint.api_key.get_secret_value():
+            key = ApiKey(endpoint.api_key, None)
+            if key.problem:
+                raise ConfigError(f"{name}.api_key: {key.problem}")
         if endpoint.api_key_file is not None:
             endpoint.api_key_file.read_bytes()  # says what is wrong with the file itself
             key = ApiKey(None, endpoint.api_key_file)

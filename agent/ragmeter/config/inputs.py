@@ -28,7 +28,7 @@ from ragmeter.config.base import (
 from ragmeter.core.redaction_rules import BUILTIN_RULES, compile_pattern
 
 ID_PLACEHOLDER = "{id}"
-_MORE_THAN_HOST = re.compile(r"[/\s\[\]]|^[^:]*:\d*$")  # a URL, or a port behind a host
+_MORE_THAN_HOST = re.compile(r"[/\s\[\],]|^[^:]*:\d*$")  # a URL, or a port behind a host
 _PortNumber = Annotated[int, Field(ge=0, le=65535)]
 
 
@@ -106,7 +106,8 @@ class HttpSettings(SettingsSection):
             value = value[1:-1]
         if value and _MORE_THAN_HOST.search(value):
             raise ValueError(
-                "an address alone is needed; the ports are http.otlp_port and http.metrics_port"
+                "one address alone is needed (`*`: all); the ports are http.otlp_port and"
+                " http.metrics_port"
             )
         return value
 

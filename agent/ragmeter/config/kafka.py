@@ -21,7 +21,7 @@ TracesEncoding = Literal["auto", "native", "otlp_proto", "otlp_json"]
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's rule
 _TOPIC_PREFIX = r"^[A-Za-z0-9._-]{0,200}$"
 _NAME = r"^[A-Za-z0-9._-]{1,200}$"
-_SERVER_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_SERVER_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
 def _check_topic(value: str) -> str:

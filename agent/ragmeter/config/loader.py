@@ -192,14 +192,29 @@ def _environment_name(key: str) -> str:
     return f"{ENV_PREFIX}{key.replace('.', '__').upper()}"
 
 
+# What the parser's words mean for a person, by a part of them.
+_YAML_CURES = (
+    ("'\\t'", ": a tab; indent with blanks"),
+    ("cannot start any token", "; a text that begins with a sign needs quotes"),
+    ("undefined alias", "; a text that begins with * needs quotes"),
+    ("constructor for the tag", "; a text that begins with ! needs quotes"),
+    ("mapping values are not allowed", "; a text with `: ` in it needs quotes"),
+    ("another document", "; one is read, without `---` within"),
+)
+
+
 def _yaml_error(error: Exception) -> str:
     """Describe the error in one line without the content of the file, which may be a secret.
 
     The parser quotes the line, and names an alias or a tag (a password may begin with `*` or `!`).
     """
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if not isinstance(error, yaml.MarkedYAMLError):
         return " ".join(str(error).split())
-    problem = re.sub(r" '(?!<)[^']{2,}'", "", error.problem or "broken")
+    problem = error.problem or "broken"
+    cure = next((cure for words, cure in _YAML_CURES if words in problem), "")
+    problem = re.sub(r" '(?!<)[^']{2,}'", "", problem) + cure
     mark = error.problem_mark or error.context_mark
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
@@ -250,13 +265,25 @@ def _unknown(name: str, names: Iterable[str]) -> str:
     mark = "__" if name.startswith(ENV_PREFIX) else "."
     section, _, last = name.rpartition(mark)
     by_key = {one.removeprefix(ENV_PREFIX): one for one in names}
+    if inside := [one for one in by_key.values() if one.startswith(f"{name}{mark}")]:
+        return f"{name}: it is a section; set one of its settings, as {inside[0]}"
     of_section = [one for one in by_key.values() if one.rpartition(mark)[0] == section]
     close = [one for one in of_section if last and last in one.rpartition(mark)[2]]
     if not close:
-        alike = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), by_key, 1, 0.7)
+        by_key |= {part: part for part in _sections(by_key, mark)}
+        written = name.removeprefix(ENV_PREFIX)
+        written = written.lower() if mark == "." else written
+        alike = difflib.get_close_matches(written, by_key, 1, 0.7)
         close = [by_key[key] for key in alike]
     meant = " or ".join(close[:_MAX_MEANT])
     return f"{name}: no such setting" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _sections(keys: Iterable[str], mark: str) -> set[str]:
+    """Return the sections, which a file may misspell; the environment names none."""
+    if mark != ".":
+        return set()
+    return {key.rpartition(mark)[0] for key in keys if mark in key}
 
 
 def _explain(error: ValidationError, model: type[Settings]) -> str:
@@ -269,6 +296,8 @@ def _explain_item(item: ErrorDetails, keys: list[str], secrets: list[str]) -> st
     key = ".".join(map(str, item["loc"]))
     kind = item["type"]
     value = item["input"]
+    if kind == "extra_forbidden" and key in keys:
+        return f"{key}: sections are maps in one another; a name of a file's has no dots"
     if kind == "extra_forbidden":
         return _unknown(key, keys)
     if kind.endswith(("_type", "_parsing", "_from_float")) and kind.split("_")[0] in _NEEDED:

@@ -12,12 +12,14 @@ from ragmeter.config.base import (
     BaseUrl,
     SecretUrl,
     SettingsSection,
+    check_base_url,
     check_exclusive,
     split_names,
 )
 
 RUNBOOK_PATH = "/runbooks"  # of the agent's copy of docs/runbooks, on the metrics port
 
+_PATH_OF_API = re.compile(r"/api/v[12](/alerts)?/*$")
 _OneOrMoreUrls = Annotated[
     list[SecretUrl], BeforeValidator(split_names, json_schema_input_type=str | list[SecretUrl])
 ]
@@ -82,6 +84,9 @@ class AlertSettings(SettingsSection):
     def _check_alertmanagers(cls, value: list[SecretUrl]) -> list[SecretUrl]:
         if len(set(value)) != len(value):
             raise ValueError("each URL once")
+        for url in value:
+            if _PATH_OF_API.search(check_base_url(url).get_secret_value()):
+                raise ValueError("a base URL ends before /api/v2, which is added to it")
         return value
 
     @field_validator("trace_url")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.errors import QueueFull, StateUnavailable
+from ragmeter.core.label_bounds import excerpt
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.intake import count_failures
 from ragmeter.ingest.files import MAX_SHOWN, InputFile, Item, ReadAhead
@@ -27,6 +28,7 @@ _REMIND_SECONDS = 10.0  # between two warnings while the state cannot be written
 _QUEUE_RETRY_SECONDS = 0.02
 _STATE_RETRY_SECONDS = 0.5
 _DOCUMENT_BATCH = 500  # items made durable in one commit
+_REASON_CHARS = 200  # of the reason for which an item cannot be read
 
 
 @dataclass
@@ -35,6 +37,7 @@ class ImportResult:
 
     items: int = 0
     bad: int = 0  # of the items: could not be decoded
+    first_failure: str = ""  # why the first of these could not
     before: bool = False  # an earlier run has imported a part
     unfinished: bool = False  # an unfinished last line was left to the next run
     empty: bool = False
@@ -139,7 +142,10 @@ class _TraceImport:
             else:
                 self._warned_at = None
                 self._result.items += len(self._batch)
-                self._result.bad += sum(isinstance(item, DecodeFailure) for item, _ in self._batch)
+                failures = [item for item, _ in self._batch if isinstance(item, DecodeFailure)]
+                self._result.bad += len(failures)
+                if failures and not self._result.first_failure:
+                    self._result.first_failure = excerpt(failures[0].describe(), _REASON_CHARS)
                 self._batch = []
                 self._bytes = 0
                 self._progress(self._result.items, position)

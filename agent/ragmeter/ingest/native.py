@@ -29,6 +29,7 @@ BOM = b"\xef\xbb\xbf"
 _MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
 _MAX_LISTED = 1_000  # a list of a million errors takes a gigabyte
 _MAX_REASON = 200  # characters
+_OTLP_BEGINS = 500  # bytes within which an OTLP request names what it holds
 
 # A JSON string, or what is left where it never ends: it matches at every quote, so it is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -70,7 +71,12 @@ class DecodeFailure:
                 raw.decode()
             except UnicodeDecodeError as wrong:
                 why = f"not UTF-8: byte 0x{raw[wrong.start]:02x} at position {wrong.start}"
+                if raw.startswith(b"\x1f\x8b"):
+                    why += "; it is gzip, which Content-Encoding: gzip has to say"
                 return cls.of_whole(reason, why, raw)
+        elif b'"resourceSpans"' in raw[:_OTLP_BEGINS]:
+            why = "OTLP, which goes to /v1/traces; `ragmeter inspect` reads files of it"
+            return cls.of_whole(reason, why, raw)
         fields = [
             (".".join(map(str, item["loc"]))[:_MAX_REASON], item["msg"][:_MAX_REASON])
             for item in errors[:_MAX_ERRORS]

@@ -136,6 +136,8 @@ async def listen(
             if error.errno == errno.EADDRINUSE:
                 # asyncio's own words differ between versions of Python
                 why = f"address already in use; for another port set {_setting(name)}"
+            else:
+                why = f"{why}; the address is {_ADDRESSES.get(name, 'http.host')}"
             raise ListenError(f"cannot listen on {host}:{port}: {why}") from None
         except UnicodeError:  # from the resolver: an empty label, or one of more than 63 characters
             raise ListenError(f"cannot listen on {host}:{port}: this is no host name") from None
@@ -149,6 +151,10 @@ async def listen(
                 server.close()
     finally:
         await runner.cleanup()
+
+
+# By the name of the port, which setting has its address.
+_ADDRESSES = {"otlp": "http.otlp_host, or else http.host"}
 
 
 def _setting(name: str) -> str:
