@@ -193,6 +193,55 @@ def test_json_stays_readable_and_what_has_nothing_stays_as_it_was() -> None:
     assert redacted.attributes["c"] == "C:\\new"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "is_secret"),
+    [
+        ("password", "hunter22", True),
+        ("db_password", "kurz", True),
+        ("userPassword", "Sonnenblume", True),
+        ("kennwort", "Sonnenblume", True),
+        ("passwords", ["Sonnenblume"], True),
+        ("x-api-key", "q8W3e9R2t7Y1", True),
+        ("accessToken", "q8W3e9R2t7Y1", True),
+        ("client_secret", "q8W3e9R2t7Y1", True),
+        ("Authorization", "Token 9944b09199c62bcf", True),
+        ("cookie", "sid=31d4d96e407aad42; theme=dark", True),
+        ("pin", 4711, True),
+        ("cvv", "123", True),
+        ("password", "required", False),
+        ("password", "Click Forgot password on the login page.", False),
+        ("password_reset_url", "https://shop.example/1", False),
+        ("forgotPassword", "step2", False),
+        ("token", "arrived.", False),
+        ("token", "Refunds", False),
+        ("max_tokens", "4096", False),
+        ("token_count", 40961234, False),
+        ("secret", "Victoria", False),
+        ("pincode", 560001, False),
+        ("cookies", "We use 3 cookies on this site.", False),
+        ("monkey", "q8W3e9R2t7Y1", False),
+    ],
+)
+def test_a_secret_that_its_name_alone_tells(name: str, value: Any, is_secret: bool) -> None:
+    """A text that is JSON is redacted by its values, so the name is no longer beside them."""
+    redactor = Redactor(privacy(redact=["secret"]))
+    gone = ["[secret]"] if isinstance(value, list) else "[secret]"
+    wanted = gone if is_secret else value
+    held = {"input.value": json.dumps({"a": [{name: value}]}), f"app.{name}": value}
+    kept = redactor.span(span(**held), {}).attributes
+    assert json.loads(str(kept["input.value"])) == {"a": [{name: wanted}]}
+    assert kept[f"app.{name}"] == wanted
+    item = {"name": f"APP_{name}", "value": value}
+    kept = redactor.span(span(env=json.dumps([item])), {}).attributes
+    assert json.loads(str(kept["env"])) == [{**item, "value": wanted}]
+    given = trace(tags={name: str(value)}, passages=[{"id": "p", "metadata": {name: value}}])
+    redacted = redactor.trace(given, {}).trace
+    assert (redacted.passages or [])[0].metadata == {name: wanted}
+    if not isinstance(value, list):
+        assert redacted.tags == {name: str(wanted)}
+    assert Redactor(privacy(redact=["email"])).span(span(**held), {}).attributes == held
+
+
 def test_deep_nesting_is_dropped_and_no_crash() -> None:
     value: Any = MAIL
     for _ in range(200):

@@ -15,6 +15,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ragmeter.core.errors import DataError
@@ -39,7 +40,8 @@ _DEFANGED = re.compile(r"\[\.?\]|\(\.?\)|\{\.\}|[\[(]dot[\])]", re.IGNORECASE)
 _THOUSANDS = re.compile(r"\d{3}(?:[ .]\d{3})+\Z")
 # A date of day, month and year, or a list of years: no telephone number.
 _DATES = re.compile(
-    r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d(?!\d)|(?:(?:19|20)\d\d[ ./-]){1,5}(?:19|20)\d\d$"
+    r"\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d(?!\d)|(?:19|20)\d\d[./]\d{1,2}[./]\d{1,2}(?!\d)"
+    r"|(?:(?:19|20)\d\d[ ./-]){1,5}(?:19|20)\d\d$"
 )
 
 # Groups that no telephone number has without a country code or a zero before them.
@@ -66,6 +68,36 @@ _NAMES_VERSION = re.compile(
     re.IGNORECASE,
 )
 _BEFORE = 24  # characters before a finding that may name it so
+
+# Names of fields whose values are passwords, keys of at least `_MIN_KEY` signs, or short codes.
+_PASSWORD_NAME = re.compile(
+    r"(?!.*(?:reset|forg[eo]t|change|show|hide|need|require|valid|policy|label|hint|url|link))"
+    r".*(?:pass[_-]?(?:word|wd|phrase|code)|pwd|passwort|kennwort|contraseña|contrasena|senha"
+    r"|mot[_-]?de[_-]?passe|wachtwoord|lösenord|hasło|heslo|пароль|密码|密碼|口令|パスワード|비밀번호"
+    r"|(?:\A|[\W_])(?:pass|pw))s?(?:[_-]?(?:hash|value|confirm(?:ation)?|new|old|\d))?",
+    re.IGNORECASE,
+)
+_KEY_NAME = re.compile(
+    r".*(?:(?:api|access|account|auth|signing|private|encryption|subscription|client|master|shared"
+    r"|license|consumer|webhook|secret)[_-]?(?:key|secret)(?:[_-]?(?:id|value|\d))?"
+    r"|secret|token|credentials?|jwt|bearer)",
+    re.IGNORECASE,
+)
+_CODE_NAME = re.compile(r"(?:.*[\W_])?(?:pin|cvv2?|cvc2?|otp|tan)(?:[_-]code)?", re.IGNORECASE)
+_HEADER_NAME = re.compile(
+    r"(?:.*[\W_])?(?:(?:proxy-?)?authorization|(?:set-?)?cookies?)", re.IGNORECASE
+)
+_MIN_CODE = 3
+_MIN_PASSWORD = 4
+_MIN_KEY = 8
+_MAX_WORD = 4_096  # characters of a key; a longer word is content
+_MAX_NAME = 64  # characters of a name that are looked at, the last ones
+# values that say something about a password, or that something has masked
+_NO_VALUE = re.compile(
+    r"none|null|true|false|undefined|required|optional|string|text|redacted|hidden|masked|invalid"
+    r"|missing|changed|expired|forgotten|\W+|\[\w+\]|<[^<>]*>|\$?\{.*\}|%\(?\w+\)?s?",
+    re.IGNORECASE,
+)
 
 # Given a text and the start and end of a match, returns the end of the finding, or None. The digits
 # of a card number often run into those of its expiry date.
@@ -230,6 +262,40 @@ class RedactionRule:
                 spans.append((start, stop))
                 at = stop
         return spans
+
+
+def is_named_secret(name: str, value: str) -> bool:
+    """Return whether a value is a secret by the name of its field: a password, a key or a code.
+
+    A word alone counts: a field of any name may hold a sentence. A piece of a streamed text is
+    called a "token", too, so that a key needs a digit.
+    """
+    word = value[: _MAX_WORD + 1].strip()
+    kind = _kind_of_secret(name[-_MAX_NAME:])
+    if not kind:
+        return False
+    if kind == "header":
+        is_value = "=" in word or len(word.split(None, 2)) <= 2
+        return is_value and len(word) >= _MIN_KEY and any(map(str.isdecimal, word))
+    if not _MIN_CODE <= len(word) <= _MAX_WORD or any(map(str.isspace, word)):
+        return False
+    if kind == "code":
+        return word.isdecimal() and len(word) <= _MIN_KEY
+    if kind == "password":
+        return len(word) >= _MIN_PASSWORD and _NO_VALUE.fullmatch(word) is None
+    has_digits = any(map(str.isdecimal, word)) and not word.isdecimal()
+    return len(word) >= _MIN_KEY and has_digits
+
+
+@lru_cache(maxsize=4_096)
+def _kind_of_secret(name: str) -> str:
+    kinds = {
+        "password": _PASSWORD_NAME,
+        "code": _CODE_NAME,
+        "header": _HEADER_NAME,
+        "key": _KEY_NAME,
+    }
+    return next((kind for kind, pattern in kinds.items() if pattern.fullmatch(name)), "")
 
 
 def _unrolled(pattern: str) -> int:

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from ragmeter.config.inputs import TEXT_FIELDS, PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.core.folded_text import FoldedText, fold_text, unescape_text
-from ragmeter.core.redaction_rules import RedactionError, RedactionRule
+from ragmeter.core.redaction_rules import RedactionError, RedactionRule, is_named_secret
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.reasons import Reason
@@ -214,6 +214,8 @@ class _RedactionPass:
         monotonic: Callable[[], float],
     ) -> None:
         self._rules = rules
+        # a secret by its name is found where a text is opened, so that its name is not beside it
+        self._named = next((one for one in rules if one.builtin and one.name == "secret"), None)
         self._drop = drop
         self._counts = counts
         self._monotonic = monotonic
@@ -297,6 +299,8 @@ class _RedactionPass:
         return self._drop is None or self._drop.match(name) is None
 
     def _value(self, value: Any, name: str, depth: int) -> Any:
+        if (replacement := self._of_named(name, value)) is not None:
+            return replacement
         if isinstance(value, str):
             return self.text_or_json(value, name, depth)
         if isinstance(value, bool) or value is None or isinstance(value, float):
@@ -309,14 +313,30 @@ class _RedactionPass:
         if depth >= _MAX_DEPTH:
             return None
         if isinstance(value, dict):
+            named = value.get("name", value.get("key"))  # {"name": "DB_PASSWORD", "value": ...}
             return {
-                self.text(str(key)): self._value(item, f"{name}.{key}", depth + 1)
+                self.text(str(key)): self._value(
+                    item,
+                    f"{name}.{named if key == 'value' and isinstance(named, str) else key}",
+                    depth + 1,
+                )
                 for key, item in value.items()
                 if self._stays(f"{name}.{key}") and self._stays(str(key))
             }
         if isinstance(value, list | tuple):
             return [self._value(item, name, depth + 1) for item in value]
         return self.text(str(value))
+
+    def _of_named(self, name: str, value: Any) -> str | None:
+        """Return what replaces a secret that only the name of its field tells, None for another."""
+        if self._named is None or not name or isinstance(value, bool):
+            return None
+        if not isinstance(value, str | int):
+            return None
+        if not is_named_secret(name.rpartition(".")[2], str(value)):
+            return None
+        self._count("ragmeter_redactions_total", (("rule", self._named.name),), 1)
+        return self._named.replacement
 
     def text_or_json(self, text: str, name: str = "", depth: int = 0) -> str:
         """Redact a text; JSON by its values, so that it stays readable."""
