@@ -116,6 +116,22 @@ def test_a_list_of_whole_texts_is_no_answer(output: list[Any]) -> None:
     assert chain(output).missing["answer"] == "no_answer_captured"
 
 
+GENAI = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.input.messages": json.dumps(
+        [{"role": "user", "parts": [{"type": "text", "content": "Hi?"}]}]
+    ),
+    "gen_ai.response.finish_reasons": ["stop"],
+}
+# it writes no attribute for an empty text
+OPENLLMETRY = {
+    "llm.request.type": "chat",
+    "gen_ai.prompt.0.role": "user",
+    "gen_ai.prompt.0.content": "Hi?",
+    "gen_ai.completion.0.role": "assistant",
+}
+
+
 @pytest.mark.parametrize(
     "trace",
     [
@@ -131,6 +147,14 @@ def test_a_list_of_whole_texts_is_no_answer(output: list[Any]) -> None:
         chain({"result": {"output": "  "}}),
         chain({"messages": [{"type": "human", "content": "Q"}, {"type": "ai", "content": ""}]}),
         chain("<think>only thoughts"),
+        chain({"candidates": [{"content": {"parts": []}, "finishReason": "RECITATION"}]}),
+        chain({"candidates": [{"content": {"role": "model", "parts": [{"text": ""}]}}]}),
+        chain({"results": [{"outputText": "", "completionReason": "CONTENT_FILTERED"}]}),
+        chain({"results": [{"generated_text": "", "stop_reason": "max_tokens"}]}),
+        chain([{"generated_text": " "}]),
+        genai({"role": "assistant", "parts": [{"type": "text", "content": " \n"}]}),
+        call({**GENAI, "gen_ai.output.messages": "[]"}),
+        call({**OPENLLMETRY, "gen_ai.completion.0.finish_reason": "content_filter"}),
         genai({"role": "assistant", "parts": [], "finish_reason": "length"}),
         genai({"role": "assistant", "parts": [{"type": "text", "content": ""}]}),
         genai({"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}]}),
@@ -166,6 +190,15 @@ def test_what_is_there_and_empty_is_an_empty_answer(trace: Trace) -> None:
         {KIND: "LLM", **messages("Hi?")},
         {KIND: "LLM", **messages("Hi?"), "llm.output_messages.0.message.role": "assistant"},
         {KIND: "LLM", **messages("Hi?"), "output.value": "__REDACTED__"},
+        {KIND: "LLM", **messages("Hi?"), "output.value": "null"},
+        OPENLLMETRY,
+        {
+            **OPENLLMETRY,
+            "gen_ai.prompt.0.content": "",
+            "gen_ai.completion.0.finish_reason": "stop",
+        },
+        {**OPENLLMETRY, "gen_ai.completion.0.finish_reason": "error"},
+        {**GENAI, "gen_ai.output.messages": "[]", "gen_ai.response.finish_reasons": []},
         {
             KIND: "LLM",
             **messages("Hi?"),

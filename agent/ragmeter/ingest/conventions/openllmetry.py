@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import (
@@ -35,7 +36,7 @@ from ragmeter.ingest.conventions.values import (
     parse_number,
     scalar_text,
 )
-from ragmeter.ingest.spans import Span
+from ragmeter.ingest.spans import AttributeValue, Span
 from ragmeter.reasons import Reason
 
 _TRACELOOP_KIND = "traceloop.span.kind"
@@ -163,6 +164,8 @@ def _fill_openllmetry_call(span: Span, content: SpanContent) -> None:
     text = reply_of(replies)
     text = text or next((reply.text for reply in replies if reply.text), text)
     content.calls_tools = text is None and any(message.tools for message in replies)
+    if text is None and not content.calls_tools and content.query and _ended_in_words(attributes):
+        text = ""  # it writes no attribute for an empty text
     if text is None and not replies:
         content.answer, content.answer_gap = find_answer(attributes.get(_ENTITY + "output"))
     else:
@@ -175,6 +178,12 @@ def _fill_openllmetry_call(span: Span, content: SpanContent) -> None:
         content.answer_gap = Reason.CONTENT_HIDDEN
     if content.answer is not None and is_truncated(content.answer):
         content.answer_gap = Reason.ANSWER_TRUNCATED
+
+
+def _ended_in_words(attributes: Mapping[str, AttributeValue]) -> bool:
+    """Return whether a completion is told to have ended otherwise than for a tool."""
+    finish = attributes.get("gen_ai.completion.0.finish_reason")
+    return isinstance(finish, str) and bool(finish) and "tool" not in finish and finish != "error"
 
 
 def _association_tags(span: Span) -> dict[str, str]:

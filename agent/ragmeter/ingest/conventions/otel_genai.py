@@ -232,7 +232,11 @@ def _fill_messages(span: Span, content: SpanContent) -> None:
         content.query_gap = content.query_gap or _unreadable_gap(
             span.attributes.get("gen_ai.input.messages"), Reason.QUERY_TRUNCATED
         )
-    if content.answer is None and not replies:
+    given = parse_nested_json(span.attributes.get("gen_ai.output.messages"))
+    if content.answer is None and given == []:
+        ended = span.attributes.get("gen_ai.response.finish_reasons")
+        content.answer = "" if ended and not _stopped_for_tools(span) else None
+    elif content.answer is None and not replies:
         content.answer_gap = content.answer_gap or _unreadable_gap(
             span.attributes.get("gen_ai.output.messages"), Reason.ANSWER_TRUNCATED
         )

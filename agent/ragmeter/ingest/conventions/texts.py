@@ -65,6 +65,7 @@ _TOLD = re.compile(
 )
 _SSML_TAG = re.compile(r"<[^<>]{1,300}>")
 _ANSWERS = ("answer", "final_answer", "generated_text", "completion", "generation", "reply")
+_GENERATED = ("generated_text", "outputText")  # of each prompt, in lists of Hugging Face and clouds
 _CONTENT = ("parts", "content", "_content", "blocks", "contents", "text")  # of a message
 # Parts of a message that nobody reads as the answer, in the words of all conventions.
 _TOOL_PARTS = frozenset(("tool_call", "tool_use", "function_call", "tool-call"))
@@ -201,7 +202,9 @@ def _is_thought(part: Mapping[str, Any]) -> bool:
 def _is_blank_text(part: Mapping[str, Any]) -> bool:
     kind = _part_kind(part) or "text"
     texts = [part[key] for key in ("text", "content") if key in part]
-    return kind in ("text", "output_text") and all(text in (None, "") for text in texts)
+    return kind in ("text", "output_text") and all(
+        text is None or (isinstance(text, str) and not text.strip()) for text in texts
+    )
 
 
 def read_messages(value: Any) -> list[ChatMessage]:
@@ -421,6 +424,8 @@ def find_answer(value: Any) -> tuple[str | None, Reason | None]:
     """
     if isinstance(value, str) and (events := read_event_lines(value)) is not None:
         value = events
+    if isinstance(value, str) and value.strip() == "null":  # as JSON says that nothing was given
+        return None, None
     text, gap = _find(value, key_list("answer"), "assistant", Reason.ANSWER_TRUNCATED)
     return ("", None) if text is None and gap is None and _is_empty_reply(value) else (text, gap)
 
@@ -437,9 +442,11 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
         if stream is not None:
             return stream.text == ""
         messages = read_messages(value)
-        return bool(messages) and reply_of(messages) == ""
+        return _is_nothing_generated(value) or (bool(messages) and reply_of(messages) == "")
     if not isinstance(value, dict):
         return False
+    if _is_nothing_generated(value.get("results")):  # of Titan and watsonx
+        return True
     for key in _CHOICES:
         if isinstance(value.get(key), list):
             choices = _first_choice(value[key])
@@ -459,8 +466,17 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
         if key in value and value[key] not in ([], {}):
             given = value[key]
             return key in _ANSWERS if given is None else _is_empty_reply(given, depth + 1)
+    if value.keys() <= {"role", "parts"} and isinstance(value.get("parts"), list):
+        return _is_silent(value["parts"])
     content = value.get("content")  # of a candidate of Gemini, or one that was stopped
     return _stopped(value) and (content is None or _is_silent(content))
+
+
+def _is_nothing_generated(items: Any) -> bool:
+    """Return whether the first text that a model has generated for a prompt is empty."""
+    first = items[0] if isinstance(items, list) and items else None
+    texts = [first[key] for key in _GENERATED if key in first] if isinstance(first, dict) else []
+    return bool(texts) and all(isinstance(text, str) and not text.strip() for text in texts)
 
 
 def _stopped(value: Mapping[str, Any]) -> bool:
