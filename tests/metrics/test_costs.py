@@ -30,6 +30,9 @@ def costs(
     [
         ("gpt-4o-mini", 0.0021),
         ("gpt-4o-mini-2024-07-18", 0.0021),
+        ("us-gov.anthropic.claude-3-5-sonnet-20240620-v1:0", 0.045),
+        ("ca.anthropic.claude-haiku-4-5-20251001-v1:0", 0.015),
+        ("anthropic/claude-3.7-sonnet:thinking", 0.045),
         ("GPT-4o", 0.035),
         ("gpt-4.1", 0.028),
         ("gpt-4-1106-preview", 0.13),
@@ -88,6 +91,7 @@ def test_a_known_model_has_a_price(model: str, usd: float) -> None:
         "openai/ollama/gpt-4o",
         "hosted_vllm/mistral-large-latest",
         "lm_studio/gpt-4.1",
+        "github_copilot/gpt-4o",
     ],
 )
 def test_another_model_has_none(model: str) -> None:

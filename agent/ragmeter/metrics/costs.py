@@ -22,17 +22,18 @@ COST = "cost_usd"
 # What may stand behind the name of a model: a date, a version, a stage.
 _VERSION = re.compile(
     r"(?:[-@:](?:\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{2}-\d{2}|\d{8}|\d{4}|\d{3}|latest|preview|exp"
-    r"|v\d{1,2}(?::\d{1,2})?|\d{1,3}k))*\Z"
+    r"|v\d{1,2}(?::\d{1,2})?|\d{1,3}k)|:thinking)*\Z"
 )
 # and before it: of gateways, clouds and frameworks (`openai/`, `us.anthropic.`, `openai:`)
 _PROVIDER = re.compile(
     r"^(?:.*/)?(?:(?:openai|anthropic|google|google-gla|google-vertex|google_genai|google_vertexai"
-    r"|azure|azure_openai|azure-openai|bedrock|bedrock_converse|cohere|deepseek):)?(?:(?:us|eu|apac|global|jp|au)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
+    r"|azure|azure_openai|azure-openai|bedrock|bedrock_converse|cohere|deepseek):)?(?:(?:us|us-gov|eu|apac|global|jp|au|ca|sa|me|af|in)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
 )
-# Servers on machines of one's own, as gateways name them before a model: list prices are of others.
+# Servers on machines of one's own, and subscriptions, as gateways name them before a model: list
+# prices are of others.
 _SELF_SERVED = re.compile(
     r"(?:^|/)(?:ollama(?:_chat)?|vllm|hosted_vllm|lm_studio|lmstudio|llamafile|llamacpp|llama_cpp"
-    r"|sglang|localai|xinference|infinity|oobabooga|docker_model_runner)[:/]"
+    r"|sglang|localai|xinference|infinity|oobabooga|docker_model_runner|github_copilot|copilot)[:/]"
 )
 _MAX_NAME = 200
 
