@@ -83,6 +83,28 @@ def test_the_proxy_is_that_of_the_scheme_or_of_all(monkeypatch: pytest.MonkeyPat
     assert find_proxy("https://am") == "http://proxy:2"
 
 
+@pytest.mark.parametrize(
+    "proxy",
+    ["http://u:hush@px:99999", "http://[::1", "socks5://u:hush@px:1", "http://", "u:hush@px:x"],
+)
+def test_what_is_no_proxy_is_told_without_a_word_of_it(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(UnusableResource, match="HTTP_PROXY: what it holds is no proxy") as raised:
+        find_proxy("http://am")
+    assert "hush" not in str(raised.value)
+    monkeypatch.setenv("NO_PROXY", "am")
+    assert find_proxy("http://am") is None
+
+    async def request() -> None:
+        async with httpx.AsyncClient(transport=OutgoingTransport()) as client:
+            await client.get("http://far")
+
+    with pytest.raises(httpx.ProxyError):
+        asyncio.run(request())
+
+
 def test_each_request_goes_by_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with serve() as proxy, serve() as near:

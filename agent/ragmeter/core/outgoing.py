@@ -28,6 +28,10 @@ def find_proxy(url: str) -> str | None:
     NO_PROXY is read as curl reads it, blanks and commas apart: `*`; a host, which stands for all
     below it, with or without a dot in front; an address; a range of addresses (`10.0.0.0/8`,
     `fd00::/8`). As for Go each of them may have a port. No name is looked up for a range.
+
+    Raises:
+        UnusableResource: A proxy is named that cannot be one; the text shows nothing of it, as it
+            may hold a password.
     """
     proxies = urllib.request.getproxies()
     parts = urlsplit(url)
@@ -37,7 +41,21 @@ def find_proxy(url: str) -> str | None:
     exceptions = re.split(r"[\s,]+", proxies.get("no", ""))
     if any(entry and _is_excepted(parts, entry.lower()) for entry in exceptions):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    name = f"{parts.scheme}_proxy" if proxies.get(parts.scheme) else "all_proxy"
+    if not _is_proxy(proxy):
+        raise UnusableResource(
+            f"{name.upper()}: what it holds is no proxy: http://host:port is needed"
+        )
+    return proxy
+
+
+def _is_proxy(proxy: str) -> bool:
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port out of range, a broken address
+        return False
 
 
 def _is_excepted(url: SplitResult, entry: str) -> bool:
@@ -125,7 +143,10 @@ class OutgoingTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request."""
-        proxy = find_proxy(str(request.url))
+        try:
+            proxy = find_proxy(str(request.url))
+        except UnusableResource as error:
+            raise httpx.ProxyError(str(error), request=request) from None
         transport = self._transports.get(proxy)
         if transport is None:
             transport = httpx.AsyncHTTPTransport(
