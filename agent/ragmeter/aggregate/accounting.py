@@ -72,7 +72,7 @@ class ResultAccounting:
 
     def count_final_columns(self, traces: Sequence[ScoredTrace]) -> None:
         """Do as `count_final` with the results of many traces."""
-        for pair, scores, _ in group_scores(traces):
+        for pair, scores, _ in group_scores([trace.results for trace in traces], traces):
             for end, number in Counter(map(_end_of, scores)).items():
                 self._results[(*pair, *end)] += number
 

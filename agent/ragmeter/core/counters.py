@@ -73,6 +73,12 @@ class Counters:
         self._values[key] = add_counts(name, self._values.get(key, 0.0), float(by))
         self._changed.add(key)
 
+    def inc_by_each(self, name: str, labels: Labels, values: Iterable[float]) -> None:
+        """Increase a counter by one value after the other."""
+        key = (name, labels)
+        self._values[key] = add_counts(name, self._values.get(key, 0.0), *values)
+        self._changed.add(key)
+
     def get(self, name: str, labels: Labels = ()) -> float:
         """Return a count; 0 for a counter that was never increased."""
         return self._values.get((name, labels), 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import add, attrgetter, mul
+from typing import TypeVar
 
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -32,6 +33,8 @@ from ragmeter.windows.worst import (
 
 # Up to so many traces a plain loop is faster than columns.
 _SMALL_COLUMN = 8
+
+_OwnerT = TypeVar("_OwnerT")
 
 _SCORED = ScoreState.SCORED
 _NOT_APPLICABLE = ScoreState.NOT_APPLICABLE
@@ -56,7 +59,7 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
     if len(traces) <= _SMALL_COLUMN:
         builder.add_rows(traces)
     else:
-        for key, scores, owners in group_scores(traces):
+        for key, scores, owners in group_scores([trace.results for trace in traces], traces):
             builder.add_column(key, scores, owners)
     for trace in traces:
         if trace.pending:
@@ -69,26 +72,30 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
 
 
 def group_scores(
-    traces: Sequence[ScoredTrace],
-) -> Iterator[tuple[SeriesKey, Sequence[Score], Sequence[ScoredTrace]]]:
-    """Yield ((metric, scorer), scores, the trace of each score) of every series."""
-    rows = [trace.results for trace in traces]
-    if len(set(map(len, rows))) == 1:
+    results: Sequence[Sequence[Score]], owners: Sequence[_OwnerT]
+) -> Iterator[tuple[SeriesKey, Sequence[Score], Sequence[_OwnerT]]]:
+    """Yield ((metric, scorer), scores, the owner of each score) of every series.
+
+    Args:
+        results: The results of each owner.
+        owners: Traces, or what stands for them.
+    """
+    if len(set(map(len, results))) == 1:
         # Almost always every trace has the same scores in the same order.
-        columns = list(zip(*rows, strict=True))
+        columns = list(zip(*results, strict=True))
         keys = [(set(map(_metric, column)), set(map(_scorer, column))) for column in columns]
         if all(len(metrics) == 1 and len(scorers) == 1 for metrics, scorers in keys):
             for (metrics, scorers), column in zip(keys, columns, strict=True):
-                yield (metrics.pop(), scorers.pop()), column, traces
+                yield (metrics.pop(), scorers.pop()), column, owners
             return
-    groups: dict[SeriesKey, tuple[list[Score], list[ScoredTrace]]] = {}
-    for trace in traces:
-        for score in trace.results:
-            scores, owners = groups.setdefault((score.metric, score.scorer), ([], []))
-            scores.append(score)
-            owners.append(trace)
-    for key, (scores, owners) in groups.items():
-        yield key, scores, owners
+    groups: dict[SeriesKey, tuple[list[Score], list[_OwnerT]]] = {}
+    for row, owner in zip(results, owners, strict=True):
+        for score in row:
+            group = groups.setdefault((score.metric, score.scorer), ([], []))
+            group[0].append(score)
+            group[1].append(owner)
+    for key, (scores, own) in groups.items():
+        yield key, scores, own
 
 
 class _BucketBuilder:
@@ -204,27 +211,24 @@ class _BucketBuilder:
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
     ) -> tuple[list[Score], list[ScoredTrace]]:
         """Sum the scores that belong to a sampling stratum; return the others with their traces."""
-        others: tuple[list[Score], list[ScoredTrace]] = [], []
         offset, sign, bar = self._column(key)
         name, _, version = key[1].partition("@")
         plain_offset = self._column((key[0], name))[0] if version else offset
-        arrived: Counter[tuple[str, float]] = Counter()
-        counts = [0, 0, 0, 0]
-        for score, trace in zip(scores, traces, strict=True):
-            if not score.stratum:
-                others[0].append(score)
-                others[1].append(trace)
-                continue
-            stratum = score.stratum
-            if not trace.partial:
-                arrived[stratum, trace.probability] += 1
+        column = list(zip(scores, traces, strict=True))
+        drawn = [(score, trace) for score, trace in column if score.stratum]
+        others = (
+            [pair for pair in column if not pair[0].stratum] if len(drawn) < len(column) else []
+        )
+        arrived = Counter(
+            [(score.stratum, trace.probability) for score, trace in drawn if not trace.partial]
+        )
+        told = [pair for pair in drawn if pair[0].state is not _SAMPLED_OUT]
+        counts = [0, len(drawn) - len(told), 0, 0]
+        for score, trace in told:
             state = score.state
-            if state is _SAMPLED_OUT:
-                counts[1] += 1
-                continue
             if state is _SCORED and not _is_valid(score):
                 state = ScoreState.UNSCORED
-            self._add_stratum(offset, stratum, StratumSums.of_result(score, state))
+            self._add_stratum(offset, score.stratum, StratumSums.of_result(score, state))
             if state is _SCORED and sign and sign * score.value <= bar:  # type: ignore[operator]
                 self._add_worst(key, sign * score.value, trace)  # type: ignore[operator]
             elif state is not _SCORED:
@@ -240,7 +244,7 @@ class _BucketBuilder:
             size = number * weight_units(probability)
             self._add_stratum(plain_offset, stratum, StratumSums(size=size))
         self._counts[offset : offset + 4] = map(add, self._counts[offset : offset + 4], counts)
-        return others
+        return [score for score, _ in others], [trace for _, trace in others]
 
     def _add_values(self, offset: int, probability: float, n: int, y: int, yy: int) -> None:
         w = WEIGHT_ONE if probability == 1.0 else weight_units(probability)

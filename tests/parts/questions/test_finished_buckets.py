@@ -10,11 +10,10 @@ from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.traffic import (
     DAY,
     HOUR,
-    TRACKED,
     BucketRange,
     RequestBuckets,
+    RequestColumns,
     RequestSums,
-    RequestValues,
     last_buckets,
 )
 from ragmeter.windows.windows import Windows
@@ -22,17 +21,14 @@ from ragmeter.windows.windows import Windows
 START = 1_790_000_000.0
 
 
-def request(at: float, rng: random.Random) -> RequestValues:
-    return RequestValues(
-        at=at,
-        weight=rng.choice([1.0, 10.0]),
-        values={
-            TRACKED.index("works"): float(rng.random() < 0.9),
-            TRACKED.index("fast"): rng.gauss(0.0, 0.5),
-        },
-        cluster=rng.randrange(8),
-        tenant=rng.randrange(2),
-        strata=("judge:a",),
+def request(at: float, rng: random.Random) -> RequestColumns:
+    return RequestColumns(
+        at=[at],
+        weights=[rng.choice([1.0, 10.0])],
+        values={"works": [float(rng.random() < 0.9)], "fast": [rng.gauss(0.0, 0.5)]},
+        clusters=[rng.randrange(8)],
+        tenants=[rng.randrange(2)],
+        strata=[("judge:a",)],
     )
 
 

@@ -18,7 +18,7 @@ from ragmeter.parts.questions.clusters import find_slot
 from ragmeter.parts.questions.levels import TimeStretch, dependence_of, request_level
 from ragmeter.parts.questions.movements import latency_level
 from ragmeter.parts.questions.samples import SampleRange
-from ragmeter.parts.questions.traffic import PLACE, RequestSums, RequestValues
+from ragmeter.parts.questions.traffic import RequestColumns, RequestSums
 from ragmeter.parts.views import Level
 from ragmeter.windows.log_histogram import HIGH, LOW, LogHistogram, SparseLogHistogram, cell_index
 
@@ -110,22 +110,19 @@ def levels_of(requests: Requests, *, tenants: bool) -> tuple[Level | None, Level
     seconds = np.exp(requests.times)
     cells: dict[int, int] = {}
     histogram = LogHistogram()
-    for at, (session, tenant) in enumerate(zip(requests.session, requests.tenant, strict=True)):
-        sums.add_request(
-            RequestValues(
-                at=0.0,
-                weight=1.0,
-                values={
-                    PLACE["fast"]: float(requests.times[at]),
-                    PLACE["cost"]: math.exp(requests.costs[at]),
-                },
-                cluster=slot("session", int(session)),
-                tenant=slot("tenant", int(tenant)),
-                strata=(),
-            ),
-            whole=True,
-        )
-        cell = cell_index(float(seconds[at]))
+    sums.add_requests(
+        RequestColumns(
+            at=[0.0] * len(seconds),
+            weights=[1.0] * len(seconds),
+            values={"fast": requests.times.tolist(), "cost": np.exp(requests.costs).tolist()},
+            clusters=[slot("session", int(session)) for session in requests.session],
+            tenants=[slot("tenant", int(tenant)) for tenant in requests.tenant],
+            strata=[()] * len(seconds),
+        ),
+        whole=True,
+    )
+    for one in seconds:
+        cell = cell_index(float(one))
         cells[cell] = cells.get(cell, 0) + 1
     histogram.merge_sketch(SparseLogHistogram(len(seconds), len(seconds), cells))
     dependence = dependence_of(sums, "fast", tenants=tenants)

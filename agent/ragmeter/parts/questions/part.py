@@ -16,7 +16,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.durations import parse_window
 from ragmeter.core.feedback import PEOPLE
-from ragmeter.core.score import BUILTIN_SCORER, ESTIMATE_SCORER, Score, ScoredTrace, ScoreState
+from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.parts.contract import Arrival, Event, Part, PartContext, ScoredBatch, section_of
 from ragmeter.parts.questions.answers import (
@@ -42,6 +42,12 @@ from ragmeter.parts.questions.goals import (
 )
 from ragmeter.parts.questions.levels import change_effect, dependence_of
 from ragmeter.parts.questions.movements import TotalTimes
+from ragmeter.parts.questions.requests import (
+    UNTOLD,
+    RequestScores,
+    read_requests,
+    within_unit,
+)
 from ragmeter.parts.questions.samples import (
     SampleName,
     Valuation,
@@ -56,12 +62,11 @@ from ragmeter.parts.questions.traffic import (
     HOUR,
     KEPT_FINE,
     KEPT_SLOTS,
-    PLACE,
     SHARES,
     TRACKED,
     BucketRange,
     RequestBuckets,
-    RequestValues,
+    RequestColumns,
     TrafficKey,
     TrafficRow,
     bucket_width,
@@ -108,14 +113,6 @@ _BUILTIN = {one.question: one for one in READERS.values() if one.source == "buil
 # begun and the five before it. Shorter windows have fewer requests of a session, so that they are
 # no more alike.
 _LEAST_STRETCH = 1800
-
-_LEAST_TIME = 1e-3  # seconds; below it a time is as good as none
-
-_EMPTY = ("empty_answer", "builtin")
-_CUT = (("cut_answer", "builtin"), ("filtered_answer", "builtin"))
-_COST = ("cost_usd", "builtin")
-_ESTIMATE = ("cost_usd", ESTIMATE_SCORER)
-_OF_REQUESTS = frozenset((_EMPTY, *_CUT, _COST, _ESTIMATE))
 
 
 class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
@@ -167,9 +164,8 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count requests, and remember what slow scorers and people say of them."""
-        for arrival in run.arrivals:
-            self._count_request(arrival)
-            self._count_values(arrival)
+        if run.arrivals:
+            self._count_requests(run.arrivals)
         labelled: dict[str, None] = {}
         for arrival in run.later:
             self._count_values(arrival)
@@ -184,88 +180,98 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         if choose_sources(self._service(name), now):
             self._touched[name] = None
 
-    def _count_request(self, arrival: Arrival) -> None:
-        trace = arrival.trace
-        values: dict[int, float] = {}
-        given: float | None = None
-        estimate: float | None = None
-        works = trace.status == "ok"
-        strata: dict[str, str] = {}
-        for score in trace.results:
-            pair = (score.metric, score.scorer)
-            reader = READERS.get(pair)
-            if reader is not None:
-                if reader.source != "builtin":
-                    if score.stratum:
-                        strata.setdefault(reader.source, score.stratum)
-                elif score.state is ScoreState.SCORED and score.value is not None:
-                    values[PLACE[reader.question]] = _within(reader.convert(score.value))
-            elif pair not in _OF_REQUESTS:
-                continue
-            elif pair == _EMPTY:
-                works = works and not (score.state is ScoreState.SCORED and score.value == 1.0)
-            elif pair in _CUT:
-                if score.state is ScoreState.SCORED and score.value is not None:
-                    values[PLACE["uncut"]] = min(1 - score.value, values.get(PLACE["uncut"], 1.0))
-            elif pair == _COST and score.value is not None:
-                given = score.value
-            elif pair == _ESTIMATE and score.value is not None:
-                estimate = score.value
-        for metric, scorer, stratum in trace.pending:
-            reader = READERS.get((metric, scorer))
-            if reader is not None and stratum:
-                strata.setdefault(reader.source, stratum)
-        values[PLACE["works"]] = float(works)
-        row = self._row(trace.service)
-        before = (row.cost_given_at, row.cost_estimated_at)
-        cost = row.count_cost(trace.timestamp, given, estimate)
-        if cost is not None:
-            values[PLACE["cost"]] = cost
-        if before != (row.cost_given_at, row.cost_estimated_at):
-            self._touched[trace.service] = None
-        total = trace.timings.get("total")
-        if total is not None and total >= 0:
-            values[PLACE["fast"]] = math.log(max(total, _LEAST_TIME))
-        answered = values.get(PLACE["answered"])
-        request = RequestValues(
-            at=trace.timestamp,
-            weight=1 / trace.probability,
-            values=values,
-            cluster=find_slot(trace.cluster or trace.trace_id),
-            tenant=find_slot(trace.tenant or trace.cluster or trace.trace_id),
-            strata=tuple(
-                f"{source}:{stratum_key(stratum, answered)}" for source, stratum in strata.items()
-            ),
+    def _count_requests(self, arrivals: Sequence[Arrival]) -> None:
+        """Count requests, and what slow scorers have already told of them."""
+        traces = [arrival.trace for arrival in arrivals]
+        scores = read_requests(traces)
+        clusters = [find_slot(one.cluster or one.trace_id) for one in traces]
+        requests = RequestColumns(
+            at=[one.timestamp for one in traces],
+            weights=scores.weights,
+            values=scores.values | {"cost": self._count_costs(traces, scores)},
+            clusters=clusters,
+            tenants=[
+                slot if one.tenant in ("", one.cluster) else find_slot(one.tenant)
+                for one, slot in zip(traces, clusters, strict=True)
+            ],
+            strata=[
+                [
+                    f"{source}:{stratum_key(stratum, None if math.isnan(answered) else answered)}"
+                    for source, stratum in sorted(strata.items())
+                ]
+                for strata, answered in zip(scores.strata, scores.values["answered"], strict=True)
+            ],
         )
-        for segment in ("", *dict.fromkeys(arrival.segments)):
-            key = (trace.service, segment)
+        by_service: dict[str, dict[str, list[int]]] = {}
+        for number, (trace, segments, _) in enumerate(arrivals):
+            by_segment = by_service.setdefault(trace.service, {})
+            for segment in ("", *dict.fromkeys(segments)):
+                by_segment.setdefault(segment, []).append(number)
+        for service, by_segment in by_service.items():
+            self._count_segments(service, by_segment, requests)
+            self._count_good(service, by_segment[""], scores)
+        for number in scores.told:
+            self._count_values(arrivals[number])
+
+    def _count_costs(self, traces: Sequence[ScoredTrace], scores: RequestScores) -> list[float]:
+        """Return the cost of each request that counts, NaN for others."""
+        costs = [math.nan] * len(traces)
+        for number in sorted(scores.given.keys() | scores.estimated.keys()):
+            trace = traces[number]
+            row = self._row(trace.service)
+            before = (row.cost_given_at, row.cost_estimated_at)
+            given, estimated = scores.given.get(number), scores.estimated.get(number)
+            cost = row.count_cost(trace.timestamp, given, estimated)
+            if cost is not None:
+                costs[number] = cost
+            if before != (row.cost_given_at, row.cost_estimated_at):
+                self._touched[trace.service] = None
+        return costs
+
+    def _count_segments(
+        self, service: str, by_segment: Mapping[str, Sequence[int]], requests: RequestColumns
+    ) -> None:
+        """Count requests of a service, of the whole of it and by segment, and note its goals."""
+        row = self._row(service)
+        for segment, own in by_segment.items():
+            key = (service, segment)
             traffic = self._traffic.get(key)
             if traffic is None:
                 traffic = self._traffic[key] = RequestBuckets(whole=not segment)
-            traffic.add(request)
+            traffic.add(requests.take(own, whole=not segment))
             if segment not in row.first_seen and len(row.first_seen) < _MAX_SEEN:
-                row.first_seen[segment] = trace.timestamp
-                self._touched[trace.service] = None
-        self._count_good(trace, values)
-        self._note_goals(trace)
+                row.first_seen[segment] = requests.at[own[0]]
+                self._touched[service] = None
+        if self._settings.goals and row.goals_due is None:  # there is a request to look at
+            row.goals_due = (requests.at[by_segment[""][0]] // LOOK_SECONDS + 1) * LOOK_SECONDS
+            self._touched[service] = None
 
-    def _count_good(self, trace: ScoredTrace, values: Mapping[int, float]) -> None:
-        """Count a request for the questions whose number rests on every request."""
-        weight = 1 / trace.probability
-        self._count_event(trace.service, "works", weight, values[PLACE["works"]])
-        total = trace.timings.get("total")
+    def _count_good(self, service: str, own: Sequence[int], scores: RequestScores) -> None:
+        """Count requests of a service for the questions whose number rests on every request."""
+        goods = {"works": scores.values["works"]}
         longest = self._settings.goal("fast")
-        if total is not None and longest is not None and total >= 0:
-            self._count_event(trace.service, "fast", weight, float(total <= longest))
-        answered = values.get(PLACE["answered"])
-        if answered is not None and self._source(trace.service, "answered") in (None, "builtin"):
-            self._count_event(trace.service, "answered", weight, answered)
+        if longest is not None:
+            goods["fast"] = [
+                one if math.isnan(one) else float(one <= longest) for one in scores.totals
+            ]
+        if self._source(service, "answered") in (None, "builtin"):
+            goods["answered"] = scores.values["answered"]
+        for question, good in goods.items():
+            events = [(scores.weights[one], good[one]) for one in own if not math.isnan(good[one])]
+            self._count_events(service, question, events)
 
-    def _count_event(self, service: str, question: str, weight: float, good: float) -> None:
+    def _count_events(
+        self, service: str, question: str, events: Sequence[tuple[float, float]]
+    ) -> None:
+        """Count events of a question: their weights, and how good each is."""
+        if not events:
+            return
         labels = (("service", service), ("question", question))
-        self._counters.inc("rag_question_events_total", labels, weight)
+        weights = [weight for weight, _ in events]
+        self._counters.inc_by_each("rag_question_events_total", labels, weights)
         # a series that starts at 0 loses no first increase to `rate()`
-        self._counters.inc("rag_question_good_total", labels, weight * good)
+        good = [weight * good for weight, good in events]
+        self._counters.inc_by_each("rag_question_good_total", labels, good)
 
     def _source(self, service: str, question: str) -> Source | None:
         row = self._rows.get(service)
@@ -281,14 +287,14 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
             reader = READERS.get((score.metric, scorer))
             if reader is None:
                 continue
-            if score.state in (ScoreState.SAMPLED_OUT, ScoreState.SHED, ScoreState.LATE):
+            if score.state in UNTOLD:
                 continue
             valuation = _read(score, reader, version or score.fingerprint or "")
             values.setdefault(reader.question, {})[reader.source] = valuation
             chosen = self._source(trace.service, reader.question) == reader.source
             if chosen and valuation.value is not None:
                 weight = 1 / valuation.probability
-                self._count_event(trace.service, reader.question, weight, valuation.value)
+                self._count_events(trace.service, reader.question, [(weight, valuation.value)])
         if values:
             self._samples.add(
                 SampleName(trace.service, _hash(trace.trace_id)),
@@ -296,13 +302,6 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
                 segments=arrival.segments,
                 values=values,
             )
-
-    def _note_goals(self, trace: ScoredTrace) -> None:
-        """Have the goals of a service looked at: there is a request to look at."""
-        row = self._row(trace.service)
-        if self._settings.goals and row.goals_due is None:
-            row.goals_due = (trace.timestamp // LOOK_SECONDS + 1) * LOOK_SECONDS
-            self._touched[trace.service] = None
 
     def _row(self, service: str) -> ServiceRow:
         row = self._rows.get(service)
@@ -530,7 +529,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         by_question: dict[str, float] = self._keep(service, ("dependence", seconds), dict)
         return _dependence(traffic, metric, buckets, by_question)
 
-    def dependence_within(
+    def dependencewithin_unit(
         self, service: str, metric: str | None, start: float, end: float
     ) -> float:
         """Return how many requests of [start, end) are worth one independent one, at least 1."""
@@ -623,11 +622,6 @@ def _traffic_row(service: str, segment: str, bucket: TrafficKey) -> str:
     return json.dumps([_TRAFFIC, service, segment, *bucket])
 
 
-def _within(value: float) -> float:
-    """Return a value within 0 and 1: custom scorers may lie beyond."""
-    return min(1.0, max(0.0, value))
-
-
 def _hash(trace_id: str) -> str:
     return blake2b(trace_id.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
@@ -637,9 +631,11 @@ def _read(score: Score, reader: ScoreReader, version: str) -> Valuation:
     builtin = _BUILTIN.get(reader.question)
     cheap = None
     if score.cheap is not None and builtin is not None:
-        cheap = _within(builtin.convert(score.cheap))
+        cheap = within_unit(builtin.convert(score.cheap))
     return Valuation(
-        value=_within(reader.convert(score.value)) if scored and score.value is not None else None,
+        value=within_unit(reader.convert(score.value))
+        if scored and score.value is not None
+        else None,
         applies=score.state is not ScoreState.NOT_APPLICABLE,
         probability=score.probability if 0 < score.probability <= 1 else 1.0,
         stratum=score.stratum,

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,7 +48,7 @@ _CLUSTERED = TRACKED.index("fast")  # those before it have weighted values by sl
 # Seconds that part the times of requests by slot: steps of the square root of 2. Of latencies whose
 # logarithms have a standard deviation of .3, the slowest twentieth shares its step with as many.
 _TIME_EDGES = tuple(0.1 * 2 ** (at / 2) for at in range(21))
-_LOG_EDGES = tuple(map(math.log, _TIME_EDGES))
+_LOG_EDGES = np.array([math.log(edge) for edge in _TIME_EDGES])
 _STEPS = len(_TIME_EDGES) + 1
 
 _FIRST_INDEXED = TRACKED.index(INDEXED[0])
@@ -107,24 +106,100 @@ class QuestionMoments(NamedTuple):
     kish: float
 
 
-class RequestValues(NamedTuple):
-    """What one request says.
+class RequestColumns:
+    """What requests add to `RequestSums`, in their order, a row a request.
 
     Args:
-        at: Event time in Unix seconds.
-        weight: For how many requests it stands: 1 / upstream probability.
-        values: By place in `TRACKED`.
-        cluster: The slot of its session, user, tenant or query.
-        tenant: The slot of its tenant.
-        strata: The names of the strata of the sampled tiers that it belongs to.
+        at: Event times in Unix seconds.
+        weights: For how many requests each stands: 1 / upstream probability.
+        values: By name in `TRACKED`, one a request, NaN where it has none; all of them by default.
+        clusters: The slots of their sessions, users, tenants or queries.
+        tenants: The slots of their tenants.
+        strata: The names of the strata of the sampled tiers that each belongs to.
+
+    Attributes:
+        moments: Terms of the moments in one row, 0 where a request has no value.
+        bins: Terms of the histograms with their positions.
+        slots: The same of the sums by slot.
+        times: The same of the times by slot, without requests of no known time.
     """
 
-    at: float
-    weight: float
-    values: Mapping[int, float]
-    cluster: int
-    tenant: int
-    strata: tuple[str, ...]
+    def __init__(
+        self,
+        at: Sequence[float],
+        weights: Sequence[float],
+        values: Mapping[str, Sequence[float]],
+        clusters: Sequence[int],
+        tenants: Sequence[int],
+        strata: Sequence[Sequence[str]],
+    ) -> None:
+        self.at = at
+        self.weights = weights
+        self.strata = strata
+        none = [math.nan] * len(at)
+        given = np.array([values.get(name, none) for name in TRACKED]).T
+        known = ~np.isnan(given)
+        value = np.where(known, given, 0.0)
+        weight = np.array(weights)[:, None] * known
+        weighted = weight * value
+        terms = (known, weight, weighted, weighted * value, weight * weight)
+        self.moments = np.stack(terms, axis=2).reshape(len(at), -1)
+        sums = np.stack((weight, weighted), axis=2)
+        indexed = slice(_FIRST_INDEXED, _FIRST_INDEXED + len(INDEXED))
+        bins = np.minimum(BINS - 1, (value[:, indexed] * BINS).astype(np.intp))
+        self.bins = _CellTerms.of(BINS * np.arange(len(INDEXED)) + bins, sums[:, indexed])
+        keys = np.array((clusters, [SLOTS + slot for slot in tenants]), dtype=np.intp).T
+        by_key = sums[:, None, :_CLUSTERED].repeat(2, axis=1)
+        self.slots = _CellTerms.of(keys, by_key)
+        steps = np.searchsorted(_LOG_EDGES, value[:, _CLUSTERED])
+        self.times = _CellTerms.of(
+            _STEPS * keys + steps[:, None], weight[:, _CLUSTERED, None].repeat(2, axis=1)
+        )
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, rows: Sequence[int], *, whole: bool) -> RequestColumns:
+        """Return some of the requests, for the sums of a `whole` service or of a segment."""
+        if len(rows) == len(self):
+            return self
+        taken = RequestColumns.__new__(RequestColumns)
+        taken.at = [self.at[row] for row in rows]
+        taken.weights = [self.weights[row] for row in rows]
+        taken.strata = [self.strata[row] for row in rows]
+        taken.moments = self.moments[rows]
+        if not whole:
+            return taken
+        taken.bins = self.bins.take(rows)
+        taken.slots = self.slots.take(rows)
+        taken.times = self.times.take(rows)
+        return taken
+
+
+class _CellTerms(NamedTuple):
+    """What requests add to a row of numbers: positions and terms, each of shape (requests, n)."""
+
+    cells: NDArray[np.intp]
+    terms: Numbers
+
+    @classmethod
+    def of(cls, groups: NDArray[np.intp], terms: Numbers) -> _CellTerms:
+        """Return the terms of groups of numbers, whose numbers are those of `terms` in size.
+
+        Args:
+            groups: Positions of groups, shape (requests, m).
+            terms: Shape (requests, m, ...).
+        """
+        size = math.prod(terms.shape[2:])
+        cells = size * groups[:, :, None] + np.arange(size)
+        return cls(cells.reshape(len(groups), -1), terms.reshape(len(groups), -1))
+
+    def take(self, rows: Sequence[int]) -> _CellTerms:
+        return _CellTerms(self.cells[rows], self.terms[rows])
+
+    def add_to(self, numbers: array[float]) -> None:
+        """Add the terms one by one, so that no sum depends on how many come at a time."""
+        np.add.at(np.frombuffer(numbers), self.cells.ravel(), self.terms.ravel())
 
 
 @dataclass(slots=True)
@@ -199,48 +274,24 @@ class RequestSums:
         """A view of the times by slot."""
         return None if self._times is None else np.frombuffer(self._times).reshape(_TIMES)
 
-    def add_request(self, request: RequestValues, *, whole: bool) -> None:
-        """Add a request; with clusters and a histogram to the sums of the `whole` service."""
+    def add_requests(self, requests: RequestColumns, *, whole: bool) -> None:
+        """Add requests; with clusters and histograms to the sums of the `whole` service."""
         self._known = None
-        weight = request.weight
-        squared = weight * weight
-        moments = self._moments
-        for place, value in request.values.items():
-            at = 5 * place
-            moments[at] += 1
-            moments[at + 1] += weight
-            moments[at + 2] += weight * value
-            moments[at + 3] += weight * value * value
-            moments[at + 4] += squared
+        total = self.moments.reshape(1, -1)
+        # one by one, so that no sum depends on how many requests come at a time
+        total[:] = np.add.accumulate(np.concatenate((total, requests.moments)))[-1]
         if not whole:
             return
-        if self._bins is None or self._slots is None:
-            self._bins = self._bins or _zeros(_BINS)
-            self._slots = self._slots or _zeros(_SLOTS)
-        bins, slots = self._bins, self._slots
-        cluster = 2 * _CLUSTERED * request.cluster
-        tenant = 2 * _CLUSTERED * (SLOTS + request.tenant)
-        for place, value in request.values.items():
-            if place >= _CLUSTERED:
-                self._add_time(request, value)
-                continue
-            weighted = weight * value
-            for at in (cluster + 2 * place, tenant + 2 * place):
-                slots[at] += weight
-                slots[at + 1] += weighted
-            if _FIRST_INDEXED <= place < _FIRST_INDEXED + len(INDEXED):
-                at = 2 * (BINS * (place - _FIRST_INDEXED) + min(BINS - 1, int(value * BINS)))
-                bins[at] += weight
-                bins[at + 1] += weighted
-        for name in request.strata:
-            self.strata[name] = self.strata.get(name, 0.0) + weight
-
-    def _add_time(self, request: RequestValues, log_seconds: float) -> None:
-        if self._times is None:
-            self._times = _zeros(_TIMES)
-        step = bisect_left(_LOG_EDGES, log_seconds)
-        self._times[_STEPS * request.cluster + step] += request.weight
-        self._times[_STEPS * (SLOTS + request.tenant) + step] += request.weight
+        self._bins = self._bins or _zeros(_BINS)
+        requests.bins.add_to(self._bins)
+        self._slots = self._slots or _zeros(_SLOTS)
+        requests.slots.add_to(self._slots)
+        if requests.times.terms.any():
+            self._times = self._times or _zeros(_TIMES)
+            requests.times.add_to(self._times)
+        for weight, strata in zip(requests.weights, requests.strata, strict=True):
+            for name in strata:
+                self.strata[name] = self.strata.get(name, 0.0) + weight
 
     def add(self, other: RequestSums) -> None:
         """Add other sums."""
@@ -407,6 +458,17 @@ class TrafficKey(NamedTuple):
     number: int
 
 
+def _by_bucket(requests: RequestColumns, width: int) -> dict[int, Sequence[int]]:
+    """Return the numbers of the buckets of requests with the rows of each."""
+    first, last = int(min(requests.at) // width), int(max(requests.at) // width)
+    if first == last:  # nearly always
+        return {first: range(len(requests))}
+    rows: dict[int, list[int]] = {}
+    for row, at in enumerate(requests.at):
+        rows.setdefault(int(at // width), []).append(row)
+    return dict(rows)
+
+
 class RequestBuckets:
     """The buckets of a service, or of a segment of it (`whole` is False).
 
@@ -431,17 +493,20 @@ class RequestBuckets:
         """Whether nothing is left."""
         return not self._buckets
 
-    def add(self, request: RequestValues) -> None:
-        """Count a request."""
+    def add(self, requests: RequestColumns) -> None:
+        """Count requests."""
         for width in (FINE, COARSE):
-            key = TrafficKey(width, int(request.at // width))
-            sums = self._buckets.get(key)
-            if sums is None:
-                sums = self._buckets[key] = RequestSums()
-            sums.add_request(request, whole=self._whole)
-            self._touched[key] = None
-            self._reach(key)
-        self.first = request.at if self.first is None else min(self.first, request.at)
+            for number, rows in _by_bucket(requests, width).items():
+                own = requests.take(rows, whole=self._whole)
+                key = TrafficKey(width, number)
+                sums = self._buckets.get(key)
+                if sums is None:
+                    sums = self._buckets[key] = RequestSums()
+                sums.add_requests(own, whole=self._whole)
+                self._touched[key] = None
+                self._reach(key)
+        first = min(requests.at)
+        self.first = first if self.first is None else min(self.first, first)
         self.version += 1
 
     def _reach(self, key: TrafficKey) -> None:
