@@ -510,7 +510,7 @@ class Trace(_TraceModel):
         "`content_filter`, or the sender's own word",
     )
     prompt_version: Tag | None = None
-    tags: Tags = {}
+    tags: Tags = Field(default_factory=dict)
     sampling: Sampling | None = None
     reference: Reference | None = None
     span: Annotated[SpanRef | None, BeforeValidator(_read_span_ids)] = Field(
@@ -518,7 +518,7 @@ class Trace(_TraceModel):
         description="the OpenTelemetry span that is this request: exported results refer to it",
     )
     missing: Missing = Field(
-        default={},
+        default_factory=dict,
         description="`query`, `passages`, `answer` that are not there, or not whole, and why: "
         + ", ".join(sorted(MISSING_REASONS)),
     )

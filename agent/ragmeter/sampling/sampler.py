@@ -214,7 +214,7 @@ class StratumClassifier:
 
     @staticmethod
     def _is_low(scores: Sequence[Score], cuts: Mapping[str, float]) -> bool:
-        return any(
+        return bool(cuts) and any(
             score.scorer == "builtin"
             and score.state is ScoreState.SCORED
             and score.value is not None

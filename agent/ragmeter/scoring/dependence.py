@@ -16,6 +16,7 @@ from ragmeter.trace import Trace
 SESSION_TAGS = ("session", "session_id", "conversation_id", "thread_id")
 USER_TAGS = ("user", "user_id")
 TENANT_TAGS = ("tenant", "tenant_id", "customer", "customer_id", "org", "org_id", "organization")
+_TAGS = frozenset((*SESSION_TAGS, *USER_TAGS, *TENANT_TAGS))
 
 _HASH_DIGITS = 8
 # Of a query: a hash without a key of a short text confirms who guesses the text, but so few digits
@@ -30,9 +31,11 @@ def cluster_hashes(trace: Trace) -> tuple[str, str]:
     The cluster is the session, else the user, the tenant or the query; the tenant is the tenant,
     else the user or the cluster.
     """
-    session = _hash_tag(trace, "session", SESSION_TAGS)
-    user = _hash_tag(trace, "user", USER_TAGS)
-    tenant = _hash_tag(trace, "tenant", TENANT_TAGS)
+    session = user = tenant = ""
+    if not _TAGS.isdisjoint(trace.tags):
+        session = _hash_tag(trace, "session", SESSION_TAGS)
+        user = _hash_tag(trace, "user", USER_TAGS)
+        tenant = _hash_tag(trace, "tenant", TENANT_TAGS)
     cluster = session or user or tenant or _hash_query(trace.query)
     return cluster, tenant or user or cluster
 
