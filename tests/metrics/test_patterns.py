@@ -36,6 +36,7 @@ SOURCES = (
     r"(?:a?){2,4}b",
     r"source|ſ|İ|k|µ|[ik-s]",
     r"(?:a\b|ab|a?bc|b{2}|(?:c.)?d|[cd]*|a(?=\.)|1(?:,|))\w{0,2}",
+    r"(?:\d{1,3}(?:st|nd)|\d\d[.]\d|\d+ ?(?:a|p)m|(?:o|\d{1,2}) \d|1?\d/\d?|\d{2,4}(?!\d)|\d )a?",
 )
 FLAGS = ((0, 0), (re.IGNORECASE, 1), (re.MULTILINE, 2), (re.DOTALL, 4), (re.I | re.M | re.S, 7))
 

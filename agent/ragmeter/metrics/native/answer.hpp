@@ -94,7 +94,7 @@ class AnswerReader {
     // Where a list item in [start, end) goes on behind its bullets.
     Py_ssize_t skip_bullet(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
         Match bullet;
-        bool plain = start >= end || Py_UNICODE_ISALNUM(text.at(start));
+        bool plain = start >= end || is_alnum(text.at(start));
         return !plain && bullet_.match(text, start, bullet, end) ? bullet.end() : start;
     }
 
@@ -283,7 +283,7 @@ class AnswerReader {
         sentence.start = start;
         sentence.end = end;
         sentence.words = first;
-        while (first < end && !Py_UNICODE_ISALNUM(bare[first])) first++;
+        while (first < end && !is_alnum(bare[first])) first++;
         if (first == end) return;
         firsts.push_back(first);
         Letters text = stripped(bare, sentence.words, end);
@@ -341,7 +341,7 @@ class AnswerReader {
         for (size_t at = 0; at < name.size(); at++)
             append_lower(low, Text(name), (Py_ssize_t)at, (Py_ssize_t)name.size());
         for (size_t at = 0; at <= low.size(); at++) {
-            if (at < low.size() && Py_UNICODE_ISALNUM(low[at])) {
+            if (at < low.size() && is_alnum(low[at])) {
                 word.push_back(low[at]);
                 continue;
             }

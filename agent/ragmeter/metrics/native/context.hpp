@@ -55,7 +55,7 @@ class Context {
         auto parts = [&](Py_ssize_t at) {
             return at >= 0 && at < text.size && (text.at(at) == '.' || text.at(at) == ',');
         };
-        auto joins = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISALNUM(text.at(at)); };
+        auto joins = [&](Py_ssize_t at) { return at >= 0 && at < text.size && is_alnum(text.at(at)); };
         Py_ssize_t size = (Py_ssize_t)raw.size(), at = text.size ? text.find(raw, from) : -1;
         for (; at >= 0; at = text.find(raw, at + 1)) {
             Py_ssize_t end = at + size;

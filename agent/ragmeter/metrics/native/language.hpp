@@ -125,7 +125,7 @@ class Languages {
     static void read_words(const Letters& low, std::vector<LettersView>& out) {
         size_t start = 0;
         for (size_t at = 0; at <= low.size(); at++) {
-            if (at < low.size() && Py_UNICODE_ISALNUM(low[at])) continue;
+            if (at < low.size() && is_alnum(low[at])) continue;
             each_word(LettersView(low).substr(start, at - start), [&](LettersView word) {
                 out.push_back(word);
             });

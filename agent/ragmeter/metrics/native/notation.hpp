@@ -577,12 +577,12 @@ class Notation {
         std::vector<Joined> out;
         for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
             Py_UCS4 sign = text.at(at);
-            if (!Py_UNICODE_ISALNUM(sign)) { at++; continue; }
+            if (!is_alnum(sign)) { at++; continue; }
             Joined one{at, at, Letters(), 0, false, {}};
             bool version = (sign == 'v' || sign == 'V') && at + 1 < text.size && Py_UNICODE_ISDECIMAL(text.at(at + 1));
             if (version) at++;
             bool alone = version || Py_UNICODE_ISDECIMAL(sign), mixed = false;
-            while (at < text.size && Py_UNICODE_ISALNUM(text.at(at))) {
+            while (at < text.size && is_alnum(text.at(at))) {
                 if (!alone || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
                     alone = false;
                     at++;
@@ -617,12 +617,12 @@ class Notation {
         std::vector<Joined> out;
         for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
             Py_UCS4 sign = text.at(at);
-            if (!Py_UNICODE_ISALNUM(sign) && sign != '+' && sign != '(') { at++; continue; }
+            if (!is_alnum(sign) && sign != '+' && sign != '(') { at++; continue; }
             Joined one{at, at, Letters(), 0, false, {}};
             bool plus = sign == '+';
             if (plus || sign == '(') at++;
             if (at >= text.size || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
-                while (at < text.size && Py_UNICODE_ISALNUM(text.at(at))) at++;
+                while (at < text.size && is_alnum(text.at(at))) at++;
                 continue;
             }
             Py_ssize_t next = at;
@@ -883,8 +883,8 @@ class Notation {
             if (Context::stands_in(figure, passage)) return false;
             for (Py_ssize_t at = passage.find(figure); at >= 0 && !found; at = passage.find(figure, at + 1)) {
                 Py_ssize_t end = at + (Py_ssize_t)figure.size();
-                found = (at == 0 || !Py_UNICODE_ISALNUM(passage.at(at - 1))) &&
-                    (end == passage.size || !Py_UNICODE_ISALNUM(passage.at(end)));
+                found = (at == 0 || !is_alnum(passage.at(at - 1))) &&
+                    (end == passage.size || !is_alnum(passage.at(end)));
             }
         }
         return found;

@@ -27,6 +27,11 @@ struct SignSet {
 
     void add(char32_t low, char32_t high) { ranges.emplace_back(low, high); }
 
+    bool operator==(const SignSet& other) const {
+        return classes == other.classes && negated == other.negated && ignore_case == other.ignore_case &&
+            ranges == other.ranges;
+    }
+
     bool slow(char32_t sign) const {
         if (ignore_case) sign = Py_UNICODE_TOLOWER(sign);
         bool in = false;
@@ -89,26 +94,42 @@ enum Op : uint8_t {
     TEXT_START, TEXT_END, TEXT_LAST, BORDER, NO_BORDER, DONE
 };
 
+// A branch of a split, and by which characters it can begin.
+struct Branch {
+    int node;
+    First first;
+};
+
+// What can stand behind the digits that a branch begins with, and behind these and a blank.
+struct BehindDigits {
+    First next, behind_blank;
+};
+
 // A branch that can begin with a character, and what can stand behind that.
 struct Choice {
-    int branch;
+    int node, branch;
     First second;
 };
 
-struct Node {
+struct Split {
+    std::vector<Branch> branches;
+    std::vector<BehindDigits> digits;  // by branch
+    // Of many: the branches that can begin with each character of ASCII, with others, and at the end
+    // of the text; those of one are chosen[from[it]] to chosen[from[it + 1]].
+    std::vector<Choice> chosen;
+    std::vector<int> from;
+};
+
+struct Node {  // as small as can be: a pattern has thousands, and a match looks at many of them
     Op op = DONE;
     bool lazy = false, negated = false, behind = false;
     int next = -1;
     int set = -1;  // of SET and REPEAT_SIGN
     char32_t sign = 0;
-    long low = 0, high = 0;  // times; the width of a look behind
-    int body = -1, number = 0;  // of a loop, a group
-    std::vector<int> branches;
-    std::vector<First> firsts;  // of the branches, or of what follows
-    // Of a split into many: the branches that can begin with each character of ASCII, with others,
-    // and at the end of the text; those of one are chosen[from[it]] to chosen[from[it + 1]].
-    std::vector<Choice> chosen;
-    std::vector<int> from;
+    int low = 0, high = 0;  // times; the width of a look behind
+    int body = -1;  // of a loop, a look
+    int number = 0;  // of a loop, a group, a split
+    First after;  // by which characters goes on what follows a repetition
 };
 
 struct Match {
@@ -126,6 +147,7 @@ struct Match {
 
 class Pattern {
     static constexpr int MOST_LOOPS = 24;
+    static constexpr uint64_t DIGIT_SIGNS = 0x3FFULL << '0';  // in the first half of ASCII
 
   public:
     Pattern(const Letters& source, int flags) : source_(source), flags_(flags) {
@@ -141,16 +163,11 @@ class Pattern {
             nodes_[begin.body].next == 0)
             guard_ = nodes_[begin.body].set;
         behind_guard_ = guard_ < 0 ? start_ : begin.next;
-        for (size_t number = 0; number < nodes_.size(); number++) {
-            std::vector<First> firsts;
-            for (int branch : nodes_[number].branches) firsts.push_back(first(branch, 0));
-            Op op = nodes_[number].op;
-            if (op == REPEAT_SIGN || op == LOOP_TEST) {
-                firsts.push_back(first(nodes_[number].next, 0));
-                if (op == LOOP_TEST) firsts.push_back(first(nodes_[number].body, 0));
-            }
-            nodes_[number].firsts.swap(firsts);
-            if (nodes_[number].branches.size() > 3) choose(nodes_[number]);
+        for (Node& node : nodes_)
+            if (node.op == REPEAT_SIGN || node.op == LOOP_TEST) node.after = first(node.next, 0);
+        for (Split& split : splits_) {
+            for (Branch& branch : split.branches) branch.first = first(branch.node, 0);
+            if (split.branches.size() > 3) choose(split);
         }
     }
     explicit Pattern(const char* source, int flags = 0) : Pattern(letters(source), flags) {}
@@ -281,8 +298,10 @@ class Pattern {
         set.finish();
         Part out(new Tree);
         out->kind = Tree::ONE;
-        out->set = (int)sets_.size();
-        sets_.push_back(set);
+        size_t same = 0;  // most letters come many times
+        while (same < sets_.size() && !(sets_[same] == set)) same++;
+        if (same == sets_.size()) sets_.push_back(set);
+        out->set = (int)same;
         return out;
     }
 
@@ -441,24 +460,81 @@ class Pattern {
 
     // -- the nodes
 
-    void choose(Node& node) const {
+    void choose(Split& split) const {
         First any;
         any.any = true;
+        for (const Branch& branch : split.branches) {
+            bool digit = branch.first.any || branch.first.ascii[0] & DIGIT_SIGNS;
+            split.digits.push_back(digit ? behind_digits(branch.node) : BehindDigits());
+        }
         for (int sign = 0; sign < 130; sign++) {
-            node.from.push_back((int)node.chosen.size());
-            for (size_t branch = 0; branch < node.branches.size(); branch++) {
-                const First& first = node.firsts[branch];
-                int begin = node.branches[branch];
-                if (sign < 129 ? first.allows(sign) : first.any)
-                    node.chosen.push_back({begin, sign < 128 ? second(begin, sign, 0) : any});
+            split.from.push_back((int)split.chosen.size());
+            for (size_t at = 0; at < split.branches.size(); at++) {
+                const Branch& branch = split.branches[at];
+                if (sign < 129 ? branch.first.allows(sign) : branch.first.any)
+                    split.chosen.push_back({branch.node, (int)at, sign < 128 ? second(branch.node, sign, 0) : any});
             }
         }
-        node.from.push_back((int)node.chosen.size());
+        split.from.push_back((int)split.chosen.size());
+    }
+
+    // What can stand behind the digits that a match from a node begins with, however many.
+    BehindDigits behind_digits(int start) const {
+        enum State { BEFORE, DIGITS_READ, BLANK_READ, STATES };
+        BehindDigits out;
+        std::vector<std::pair<int, int>> todo = {{start, BEFORE}};
+        std::vector<char> seen(STATES * nodes_.size(), 0);
+        while (!todo.empty()) {
+            const auto [number, state] = todo.back();
+            todo.pop_back();
+            char& known = seen[STATES * number + state];
+            if (known) continue;
+            known = 1;
+            const Node& node = nodes_[number];
+            auto go_on = [&](int next, int then) { todo.emplace_back(next, then); };
+            switch (node.op) {
+                case SIGN: case SET: case REPEAT_SIGN: {
+                    First signs = of_one(node);
+                    if (state == DIGITS_READ) out.next.join(signs);
+                    if (state == BLANK_READ) out.behind_blank.join(signs);
+                    bool digit = signs.any || signs.ascii[0] & DIGIT_SIGNS, blank = signs.any || signs.allows(' ');
+                    if (digit && state != BLANK_READ) go_on(node.next, DIGITS_READ);
+                    if (blank && state == DIGITS_READ) go_on(node.next, BLANK_READ);
+                    if (node.op != REPEAT_SIGN) break;
+                    if (digit && state != BLANK_READ) go_on(number, DIGITS_READ);
+                    if (blank && state == DIGITS_READ) go_on(number, BLANK_READ);
+                    if (node.low == 0) go_on(node.next, state);
+                    break;
+                }
+                case SPLIT:
+                    for (const Branch& branch : splits_[node.number].branches) go_on(branch.node, state);
+                    break;
+                case LOOP_TEST:
+                    go_on(node.body, state);
+                    go_on(node.next, state);
+                    break;
+                case LOOP: case SAVE: case LOOK: case BORDER: case NO_BORDER: case LINE_START:
+                case TEXT_START:
+                    go_on(node.next, state);
+                    break;
+                default:  // the end, or what is not known
+                    if (state != BLANK_READ) out.next.any = true;
+                    out.behind_blank.any = true;
+            }
+        }
+        return out;
     }
 
     int add(Node node) {
         nodes_.push_back(std::move(node));
         return (int)nodes_.size() - 1;
+    }
+
+    int add_split(Node node, std::vector<Branch> branches) {
+        node.number = (int)splits_.size();
+        splits_.emplace_back();
+        splits_.back().branches.swap(branches);
+        return add(node);
     }
 
     int emit(const Tree& tree, int next) {
@@ -476,8 +552,11 @@ class Pattern {
                 return next;
             case Tree::CHOICE:
                 node.op = SPLIT;
-                for (const Part& part : tree.parts) node.branches.push_back(emit(*part, next));
-                return add(node);
+                return add_split(node, [&] {
+                    std::vector<Branch> out;
+                    for (const Part& part : tree.parts) out.push_back({emit(*part, next), First()});
+                    return out;
+                }());
             case Tree::GROUP: {
                 node.op = SAVE;
                 node.number = 2 * tree.number + 1;
@@ -516,8 +595,9 @@ class Pattern {
         if (tree.low == 0 && tree.high == 1) {
             node.op = SPLIT;
             int body = emit(one, next);
-            node.branches = tree.lazy ? std::vector<int>{next, body} : std::vector<int>{body, next};
-            return add(node);
+            Branch with{body, First()}, without{next, First()};
+            if (tree.lazy) return add_split(node, {without, with});
+            return add_split(node, {with, without});
         }
         if (tree.low == 1 && tree.high == 1) return emit(one, next);
         node.op = LOOP_TEST;
@@ -550,7 +630,8 @@ class Pattern {
                 if (node.low == 0) out.join(second(node.next, sign, depth + 1));
                 return out;
             case SPLIT:
-                for (int branch : node.branches) out.join(second(branch, sign, depth + 1));
+                for (const Branch& branch : splits_[node.number].branches)
+                    out.join(second(branch.node, sign, depth + 1));
                 return out;
             case LOOP_TEST:
                 out = second(node.body, sign, depth + 50);
@@ -565,7 +646,7 @@ class Pattern {
         }
     }
 
-    // By which characters a repetition of one character begins.
+    // Which characters one that is matched alone or repeated can be.
     First of_one(const Node& node) const {
         First out;
         if (node.negated) {
@@ -601,7 +682,8 @@ class Pattern {
                 if (node.low == 0) out.join(first(node.next, depth + 1));
                 return out;
             case SPLIT:
-                for (int branch : node.branches) out.join(first(branch, depth + 1));
+                for (const Branch& branch : splits_[node.number].branches)
+                    out.join(first(branch.node, depth + 1));
                 return out;
             case LOOP_TEST:  // maybe after as many rounds as there have to be
                 out = first(node.body, depth + 50);
@@ -674,6 +756,21 @@ class Pattern {
             return first.any || (at < size && first.allows(text[at]));
         }
 
+        Py_ssize_t behind_digits(Py_ssize_t at) const {
+            while (at < size && text[at] >= '0' && text[at] <= '9') at++;
+            return at;
+        }
+
+        // Whether a branch may match at a place, judged by what stands behind it; `behind` is the
+        // place behind the digits there, -1 without any.
+        bool fits(const Split& split, const Choice& choice, Py_ssize_t at, Py_ssize_t behind) const {
+            if (!allowed(choice.second, at + 1)) return false;
+            if (behind < 0) return true;
+            const BehindDigits& digits = split.digits[choice.branch];
+            if (!allowed(digits.next, behind)) return false;
+            return behind >= size || text[behind] != ' ' || allowed(digits.behind_blank, behind + 1);
+        }
+
         bool border(Py_ssize_t at) const {
             bool before = at > 0 && is_word(text[at - 1]), after = at < size && is_word(text[at]);
             return before != after;
@@ -708,7 +805,7 @@ class Pattern {
                         at++;
                         break;
                     case REPEAT_SIGN: {
-                        const First& after = node.firsts[0];
+                        const First& after = node.after;
                         Py_ssize_t most = size - at < node.high ? size - at : node.high, count = 0;
                         if (node.lazy) {
                             while (count < node.low)
@@ -726,24 +823,25 @@ class Pattern {
                         break;
                     }
                     case SPLIT: {
-                        if (!node.from.empty()) {
+                        const Split& split = pattern.splits_[node.number];
+                        if (!split.from.empty()) {
                             int sign = at >= size ? 129 : text[at] < 128 ? (int)text[at] : 128;
-                            int place = node.from[sign], end = node.from[sign + 1];
-                            while (place < end && !allowed(node.chosen[end - 1].second, at + 1)) end--;
-                            if (place == end) return false;
-                            for (; place < end - 1; place++) {
-                                const Choice& choice = node.chosen[place];
-                                if (allowed(choice.second, at + 1) && go(choice.branch, at)) return true;
-                            }
-                            number = node.chosen[place].branch;
+                            const Choice* choice = split.chosen.data() + split.from[sign];
+                            const Choice* end = split.chosen.data() + split.from[sign + 1];
+                            Py_ssize_t behind = sign >= '0' && sign <= '9' ? behind_digits(at) : -1;
+                            while (choice < end && !fits(split, end[-1], at, behind)) end--;
+                            if (choice == end) return false;
+                            for (; choice < end - 1; choice++)
+                                if (fits(split, *choice, at, behind) && go(choice->node, at)) return true;
+                            number = choice->node;
                             continue;
                         }
-                        size_t last = node.branches.size() - 1;
-                        for (size_t branch = 0; branch < last; branch++)
-                            if (allowed(node.firsts[branch], at) && go(node.branches[branch], at))
-                                return true;
-                        if (!allowed(node.firsts[last], at)) return false;
-                        number = node.branches[last];
+                        const Branch* branch = split.branches.data();
+                        const Branch* last = branch + split.branches.size() - 1;
+                        for (; branch < last; branch++)
+                            if (allowed(branch->first, at) && go(branch->node, at)) return true;
+                        if (!allowed(last->first, at)) return false;
+                        number = last->node;
                         continue;
                     }
                     case LOOP: {
@@ -757,14 +855,14 @@ class Pattern {
                         Loop now = loops[node.number];
                         bool again = now.count < node.low || (now.count < node.high && at != now.last);
                         if (node.lazy && now.count >= node.low) {
-                            if (allowed(node.firsts[0], at) && go(node.next, at)) return true;
+                            if (allowed(node.after, at) && go(node.next, at)) return true;
                             if (!again) return false;
                             loops[node.number] = Loop{now.count + 1, at};
                             if (go(node.body, at)) return true;
                             loops[node.number] = now;
                             return false;
                         }
-                        if (again && allowed(node.firsts[1], at)) {
+                        if (again) {
                             loops[node.number] = Loop{now.count + 1, at};
                             if (go(node.body, at)) return true;
                             loops[node.number] = now;
@@ -839,6 +937,7 @@ class Pattern {
     std::map<Letters, int> names_;
     std::vector<SignSet> sets_;
     std::vector<Node> nodes_;
+    std::vector<Split> splits_;
     First first_;
     int guard_ = -1;  // the set of a character that may not stand before a match
     int behind_guard_ = 0;  // the node that follows it

@@ -21,6 +21,8 @@ inline bool is_word(Py_UCS4 sign) {
     return Py_UNICODE_ISALNUM(sign);
 }
 
+inline bool is_alnum(Py_UCS4 sign) { return sign != '_' && is_word(sign); }
+
 // The buffer of a string: one, two or four bytes a character.
 struct Text {
     const void* data = nullptr;
