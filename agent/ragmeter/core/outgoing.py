@@ -27,7 +27,8 @@ def find_proxy(url: str) -> str | None:
 
     NO_PROXY is read as curl reads it, blanks and commas apart: `*`; a host, which stands for all
     below it, with or without a dot in front; an address; a range of addresses (`10.0.0.0/8`,
-    `fd00::/8`). As for Go each of them may have a port. No name is looked up for a range.
+    `fd00::/8`). As for Go each of them may have a port, and `*.` may stand before a host. No name
+    is looked up for a range.
 
     Raises:
         UnusableResource: A proxy is named that cannot be one; the text shows nothing of it, as it
@@ -74,7 +75,7 @@ def _is_excepted(url: SplitResult, entry: str) -> bool:
         return False
     if address is not None:
         return address == _read_address(name)
-    name = name.strip(".")
+    name = name.removeprefix("*").strip(".")
     return bool(name) and (host == name or host.endswith(f".{name}"))
 
 
@@ -89,7 +90,7 @@ def _split_port(entry: str) -> tuple[str, int | None]:
 
 def _read_address(host: str) -> _Address | None:
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host.partition("%")[0])  # without the zone of IPv6
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
