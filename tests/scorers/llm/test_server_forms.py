@@ -632,10 +632,21 @@ def test_an_account_that_is_suspended_needs_a_person() -> None:
             {"message": {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs"}]}},
             "seed: Extra inputs",
         ),
+        ({"error_code": 336003, "error_msg": "no such mode"}, "no such mode"),
+        ({"base_resp": {"status_code": 1008, "status_msg": "no balance"}}, "no balance"),
+        ({"fault": {"faultstring": "quota", "detail": {"errorcode": "x"}}}, "quota"),
+        ({"errorMessage": "timed out", "errorType": "Sandbox"}, "timed out"),
+        ({"detail": {"error": "out of memory"}}, "out of memory"),
+        ({"type": "about:blank", "title": "Backend exploded"}, "Backend exploded"),
     ],
 )
 def test_the_words_are_found_wherever_servers_put_them(body: Any, words: str) -> None:
     assert failed(body, 422).words == words
+
+
+def test_what_may_be_an_answer_is_no_word_of_a_failure() -> None:
+    assert failed({"data": {"message": "the patient said no"}}).words == ""
+    assert failed({"base_resp": {"status_msg": "no balance"}}).words == "no balance"
 
 
 @pytest.mark.parametrize("finish", ["time_limit", "server_shutdown", "preempted"])
@@ -654,7 +665,7 @@ OTHER_APIS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"output": {"message": {"content": [{"text": VERDICT}]}}, "stopReason": "end_turn"},
-        "Converse API",
+        "Bedrock's Converse",
         "stopReason",
     ),
     (
@@ -668,6 +679,7 @@ OTHER_APIS: list[tuple[dict[str, Any], str, str]] = [
         "finish_reason",
     ),
     ({"message": {"role": "assistant", "content": ANSWER}}, "Cohere's", "finish_reason"),
+    ({"output": {"text": VERDICT, "finish_reason": "stop"}}, "DashScope's", "stopReason"),
 ]
 
 

@@ -70,7 +70,7 @@ class _OtherApi(NamedTuple):
 _OTHER_APIS = (
     _OtherApi("Gemini's own API", "candidates", list, "finishReason"),
     _OtherApi("Anthropic's Messages API", "content", list, "stop_reason"),
-    _OtherApi("Bedrock's Converse API", "output", dict, "stopReason"),
+    _OtherApi("Bedrock's Converse or DashScope's own API", "output", dict, "stopReason"),
     _OtherApi("OpenAI's Responses API", "output", list, "status"),
     _OtherApi("Ollama's or Cohere's own API", "message", dict, "finish_reason"),
 )
@@ -277,7 +277,8 @@ def _other_api(reply: Mapping[str, Any]) -> FailedAttempt | None:
 def _is_of(reply: Mapping[str, Any], key: str, kind: type) -> bool:
     value = reply.get(key)
     if isinstance(value, dict):  # an error may have a field of that name, too
-        value = value if isinstance(value.get("message"), dict) or "role" in value else None
+        told = isinstance(value.get("message"), dict) or value.keys() & {"role", "text", "choices"}
+        value = value if told else None
     return isinstance(value, kind)
 
 
@@ -412,7 +413,7 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
     if status == 400 and code in _MODEL_CODES:
         return failed("denied", hopeless=True)
     if status in (400, 412) and (not _ACCOUNT_CODES.isdisjoint(codes) or _ACCOUNT.match(message)):
-        return failed("denied", complained=True, hopeless=True)
+        return failed("denied", hopeless=True)
     refused_text = _REFUSED if status == 403 else _REFUSED_BY_GATEWAY
     if any(map(_REFUSED.search, codes)) or refused_text.search(message):
         return failed("refused")
@@ -504,7 +505,7 @@ def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
     if isinstance(error, Mapping):
         code = next((word for word in _own_codes(error) if not word.isdigit()), "")
         message = _first_text(error, "message", "detail", "error", "msg", "Message")
-        message = message or next(_validation_words(error), "")
+        message = message or next(_validation_words(error), "") or _nested_words(error, status)
         fields = frozenset(_named_fields(error))
     elif isinstance(error, str):
         message = error
@@ -518,6 +519,25 @@ def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
         message=said.lower(),
         said=said,
     )
+
+
+# Where gateways and clouds put the words of an error: Baidu, MiniMax, Lambda, Apigee, RFC 9457.
+_WORD_KEYS = ("error_msg", "error_message", "errorMessage", "status_msg", "faultstring")
+# and in an error alone, as a reply with status 200 may have an answer there
+_ERROR_KEYS = ("message", *_WORD_KEYS, "error", "title")
+
+
+def _nested_words(error: Mapping[str, Any], status: int) -> str:
+    """Return the words of an error under a rarer name, or within one of its fields."""
+    keys = _WORD_KEYS if status < 300 else _ERROR_KEYS
+    level: list[Any] = [error]
+    for _ in range(_DEEPEST):
+        maps = [one for one in level[:_MOST_CODES] if isinstance(one, Mapping)]
+        for one in maps:
+            if text := _first_text(one, *keys):
+                return text
+        level = [value for one in maps for value in list(one.values())[:_MOST_CODES]]
+    return ""
 
 
 def _own_codes(error: Mapping[str, Any]) -> Iterator[str]:
