@@ -339,11 +339,12 @@ class Sampler:
         """
         service = trace.service
         key = self._plan[tier][0]
-        rate = self.rate(tier, service) * ratio
+        usual = self.rate(tier, service)
+        rate = usual * ratio
         controller: BudgetController | ReplayBudget | None = self._controllers.get(tier)
         if not self.paced:
-            every = self.rate(tier, service) >= 1  # no sample: all are asked for
-            controller = None if every else self._replays.get(tier)
+            # at the rate 1 there is no sample: all are asked for
+            controller = None if usual >= 1 else self._replays.get(tier)
         now = self._clock() if self.paced else at
         if controller is not None:
             scale = controller.offer(service, now, rate)

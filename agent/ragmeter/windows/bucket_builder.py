@@ -15,7 +15,12 @@ from typing import TypeVar
 from ragmeter.core.arithmetic import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight_units
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.windows.buckets import Bucket, SeriesKey, SeriesSlots
-from ragmeter.windows.failures import FailureCounts, failed_worst_key, failure_reason
+from ragmeter.windows.failures import (
+    TRACE_REASONS,
+    FailureCounts,
+    failed_worst_key,
+    failure_reason,
+)
 from ragmeter.windows.log_histogram import SparseLogHistogram, cell_index
 from ragmeter.windows.sums import (
     DEFAULT_STRATUM,
@@ -161,7 +166,7 @@ class _BucketBuilder:
             if not scores:
                 return
         counts = self._counts
-        column = scores, traces
+        column: tuple[Sequence[Score], Sequence[ScoredTrace]] = scores, traces
         states = list(map(_state, scores))
         drawn = len(states)
         if states.count(_SCORED) != drawn:
@@ -174,7 +179,8 @@ class _BucketBuilder:
             traces = [traces[i] for i in scored]
         values: list[float] = list(map(_value, scores))
         probabilities = set(map(_probability, scores))
-        if not _all_valid(values, probabilities):
+        all_valid = _all_valid(values, probabilities)
+        if not all_valid:
             valid = [i for i, score in enumerate(scores) if _is_valid(score)]
             scores = [scores[i] for i in valid]
             traces = [traces[i] for i in valid]
@@ -182,6 +188,9 @@ class _BucketBuilder:
             probabilities = {score.probability for score in scores}
         counts[offset + 2] += drawn - len(values)
         if drawn > len(values):
+            reasons = {score.reason for score in column[0] if score.state is _UNSCORED}
+            if all_valid and reasons <= TRACE_REASONS:  # no fault of ours
+                column = (), ()
             for score, trace in zip(*column, strict=True):
                 if score.state is _UNSCORED or (score.state is _SCORED and not _is_valid(score)):
                     self._count_failure(score, trace)

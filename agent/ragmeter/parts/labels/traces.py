@@ -141,7 +141,7 @@ class RememberedTraces:
         self._ages: list[tuple[float, int, bytes]] = []
         self._live: dict[int, int] = {}  # traces of a chunk that are not forgotten
         self._forgotten = -math.inf
-        self._unsaved: dict[str, None] = {}  # names of rows
+        self._unsaved: dict[tuple[str, int], None] = {}  # rows by kind and number
 
     def __len__(self) -> int:
         return len(self._ages)
@@ -167,8 +167,8 @@ class RememberedTraces:
         chunk = number // CHUNK
         self._live[chunk] = self._live.get(chunk, 0) + 1
 
-    def _save(self, *key: str | int) -> None:
-        self._unsaved[_row_name(*key)] = None
+    def _save(self, kind: str, number: int) -> None:
+        self._unsaved[kind, number] = None
 
     def find(self, key: bytes) -> list[tuple[int, RememberedTrace]]:
         """Return the traces of a hashed id with their numbers: the latest of each service."""
@@ -224,9 +224,8 @@ class RememberedTraces:
 
     def changes(self) -> dict[str, TracesState | None]:
         """Return the rows that changed since the last call, None for those to delete."""
-        names = list(self._unsaved)
-        self._unsaved = {}
-        rows = {name: self._row(*json.loads(name)) for name in names}
+        unsaved, self._unsaved = self._unsaved, {}
+        rows = {_row_name(*key): self._row(*key) for key in unsaved}
         if rows:
             past = None if math.isinf(self._forgotten) else self._forgotten
             rows[_COUNT_ROW] = TraceCount(self._next, past)
