@@ -529,7 +529,7 @@ class QuestionsPart(Part[QuestionsState], QuestionAnswers, RequestHistory):
         by_question: dict[str, float] = self._keep(service, ("dependence", seconds), dict)
         return _dependence(traffic, metric, buckets, by_question)
 
-    def dependencewithin_unit(
+    def dependence_within(
         self, service: str, metric: str | None, start: float, end: float
     ) -> float:
         """Return how many requests of [start, end) are worth one independent one, at least 1."""
