@@ -36,19 +36,6 @@ class Context {
         return shared > 1;
     }
 
-    // The stems of the content words of [start, end), in their order.
-    std::vector<Letters> stems(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
-        std::vector<Letters> found, out;
-        words(text, start, end, found);
-        for (const Letters& word : found) {
-            Letters stem = english_.content_stem(lower(word));
-            if (!stem.empty()) out.push_back(std::move(stem));
-        }
-        return out;
-    }
-
-    Letters stem(const Letters& word) const { return english_.content_stem(lower(word)); }
-
     // Where a text has a value as it is written, at or behind `from`, or -1.
     static Py_ssize_t find(const Letters& raw, const Text& text, Py_ssize_t from = 0) {
         auto digit = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISDIGIT(text.at(at)); };

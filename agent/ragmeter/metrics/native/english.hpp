@@ -10,7 +10,11 @@ namespace ragmeter {
 
 class English {
   public:
-    void add_stop_word(const Letters& word) { stop_.insert(word); }
+    void add_stop_word(const Letters& word) {
+        stop_.insert(word);
+        stop_hashes_[hash_of(word)] = true;
+    }
+    bool is_stop_word(uint64_t hash) const { return stop_hashes_.find(hash); }
     void add_suffix(const Letters& suffix, int keep) {
         suffixes_[suffix.back()].push_back({suffix, keep});
     }
@@ -40,6 +44,7 @@ class English {
   private:
     struct Suffix { Letters text; int keep; };
     std::unordered_set<Letters> stop_;
+    ByWord<bool> stop_hashes_;
     std::unordered_map<char32_t, std::vector<Suffix>> suffixes_;
 };
 

@@ -13,7 +13,7 @@ namespace ragmeter {
     "(?:milliseconds?|ms|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|fortnights?|months?|mths?|mos?|years?|yrs?|[shglvw]" \
     "|[cmk]?m ?\\^?[23]|[cmk]?m ?<sup>[23]</sup>|(?:square|cubic|sq\\.?|cu\\.?)[ -]?" LENGTH_NAME "|sqft|sqm|" LENGTH_NAME \
     "|hectares?|ha|acres?|(?:micro|milli|kilo)?gram(?:me)?s?|mcg|[uµμmk]g|kgs|kilos?|tonnes?|(?:metric )?tons?|lbs?|ounces?" \
-    "|oz|(?:milli|centi|deci)?lit(?:er|re)s?|[mcd]l|gallons?|gal|[kmgtp]i?b|(?:kilo|mega|giga|tera|peta)?bytes?" \
+    "|oz|(?:milli|centi|deci)?lit(?:er|re)s?|[mcd]l|gallons?|gal|cups?|tablespoons?|tbsp|teaspoons?|tsp|[kmgtp]i?b|(?:kilo|mega|giga|tera|peta)?bytes?" \
     "|[kmg]bps|[kmg]bits?(?:/s)?|[kmgt]wh|[kmg]w|(?:kilo|mega|giga)?watts?(?:[ -]hours?)?|kv|(?:kilo)?volts?|mah|[kmg]?hz" \
     "|(?:kilo|mega|giga)?hertz|[kmh]pa|(?:kilo|mega|hecto)?pascals?|m?bar|psi|mmhg|kcal|kilocalories|calories" \
     "|kj|kilojoules|hp|horsepower|rpm|kph|kmh|mph|knots?|[mµμ]mol|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c" \
@@ -109,6 +109,9 @@ class Measures {
             {"dl,deciliter,deciliters,decilitre,decilitres", "volume", -1, 1, true},
             {"l,L,liter,liters,litre,litres", "volume", 0, 1, true},
             {"m3,cu m,cubic m,cubic meter,cubic meters,cubic metre,cubic metres", "volume", 3, 1, true},
+            {"cup,cups", "volume", 0, 1, false},
+            {"tbsp,tablespoon,tablespoons", "volume", 0, 1, false},
+            {"tsp,teaspoon,teaspoons", "volume", 0, 1, false},
             {"gal,gallon,gallons", "volume", 0, 1, false},
             {"cu ft,cubic foot,cubic feet,cubic ft", "volume", 0, 1, false},
             {"ug,mcg,microgram,micrograms,microgramme,microgrammes", "mass", -6, 1, true},

@@ -9,8 +9,8 @@
 
 #include "context.hpp"
 #include "measures.hpp"
-#include "misplaced.hpp"
 #include "quantity.hpp"
+#include "slots.hpp"
 #include "words.hpp"
 
 namespace ragmeter {
@@ -351,7 +351,7 @@ inline bool parse_words(const Letters& text, unsigned __int128& value) {
 class Notation {
   public:
     explicit Notation(const English& english)
-        : context_(english), misplaced_(context_, measures_), quantity_(QUANTITY, IGNORE_CASE) {
+        : context_(english), slots_(english, measures_), quantity_(QUANTITY, IGNORE_CASE) {
         for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
         for (const char* word : SPELT) spelt_.add(word);
         for (const char* word : WORDY) wordy_.add(word);
@@ -492,7 +492,7 @@ class Notation {
         texts.push_back(&query);
         mark_joined(text, items, texts, replaced, changes);
         write_telephones(text, passages, replaced, changes);
-        mark_misplaced(text, items, texts, replaced, changes);
+        mark_slots(text, texts, replaced, changes);
         std::sort(changes.begin(), changes.end(),
                   [](const Change& one, const Change& other) { return one.start < other.start; });
         return replaced;
@@ -652,16 +652,73 @@ class Notation {
         }
     }
 
-    // Mark the values that passages have at another place, and write periods and counts as they do.
-    void mark_misplaced(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts,
-                        std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
-        Misplaced::Found found = misplaced_.find(text, items, texts);
-        for (const auto& [place, written] : found.same) put({place.start, place.end, written}, replaced, changes);
-        for (const Misplaced::Place& place : found.wrong) {
-            Letters written = text.part(place.start, place.end) + OTHER;
-            if (place.end < text.size && Py_UNICODE_ISALPHA(text.at(place.end))) written.push_back(' ');
-            put({place.start, place.end, written}, replaced, changes);
-            replaced.push_back(place.start);
+    // The text with changes, and where each stands in it.
+    struct Written {
+        Letters text;
+        std::vector<std::pair<Py_ssize_t, Change>> changes;
+
+        Written(const Text& from, std::vector<Change> all) {
+            std::sort(all.begin(), all.end(), [](const Change& one, const Change& other) { return one.start < other.start; });
+            Py_ssize_t at = 0;
+            for (Change& change : all) {
+                text += from.part(at, change.start);
+                at = change.end;
+                changes.emplace_back((Py_ssize_t)text.size(), change);
+                text += change.text;
+            }
+            text += from.part(at, from.size);
+        }
+
+        // The change of [start, end) of this text as one of the text before.
+        Change change_before(Py_ssize_t start, Py_ssize_t end, const Letters& as) const {
+            Py_ssize_t first = start, last = end;
+            Py_ssize_t from = place_before(start, first, true), to = place_before(end, last, false);
+            return {from, to, text.substr(first, start - first) + as + text.substr(end, last - end)};
+        }
+
+        // Whether something was written in [start, end), or marked there.
+        bool is_changed(Py_ssize_t start, Py_ssize_t end, bool marked) const {
+            return std::any_of(changes.begin(), changes.end(), [&](const auto& one) {
+                const Letters& as = one.second.text;
+                bool overlaps = one.first < end && one.first + (Py_ssize_t)as.size() > start;
+                return overlaps && (!marked || as.find(OTHER) != Letters::npos);
+            });
+        }
+
+      private:
+        // The place in the text before; `outer` becomes where what was written over it begins or ends.
+        Py_ssize_t place_before(Py_ssize_t place, Py_ssize_t& outer, bool begins) const {
+            Py_ssize_t shift = 0;
+            for (const auto& [at, change] : changes) {
+                Py_ssize_t end = at + (Py_ssize_t)change.text.size();
+                if (at >= place) break;
+                if (end > place) {
+                    outer = begins ? at : end;
+                    return begins ? change.start : change.end;
+                }
+                shift += end - at - (change.end - change.start);
+            }
+            return place - shift;
+        }
+    };
+
+    // Mark the values in whose place statements of passages have others, and write those that they have as they do.
+    void mark_slots(const Text& text, const std::vector<const Text*>& texts, std::vector<Py_ssize_t>& replaced,
+                    std::vector<Change>& changes) const {
+        if (changes.empty()) {
+            for (const auto& [start, end, as] : slots_.find(text, texts)) {
+                if (as.empty()) replaced.push_back(start);
+                changes.push_back({start, end, as.empty() ? text.part(start, end) + OTHER : as});
+            }
+            return;
+        }
+        const Written written(text, changes);
+        for (const auto& [start, end, as] : slots_.find(Text(written.text), texts)) {
+            if (written.is_changed(start, end, as.empty())) continue;
+            Change change = written.change_before(start, end, as.empty() ? written.text.substr(start, end - start) + OTHER : as);
+            Py_ssize_t place = change.start;
+            put(std::move(change), replaced, changes);
+            if (as.empty()) replaced.push_back(place);
         }
     }
 
@@ -1521,7 +1578,7 @@ class Notation {
     static constexpr Py_ssize_t LONGEST_UNIT = 32;  // characters, and " and a" behind it
     Context context_;
     Measures measures_;
-    Misplaced misplaced_;
+    Slots slots_;
     Pattern quantity_;
     int groups_[G_COUNT];
     Words spelt_, wordy_, beginnings_;

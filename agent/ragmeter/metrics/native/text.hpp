@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ragmeter {
@@ -78,6 +80,39 @@ inline Py_UCS4 lower_sign(Py_UCS4 sign) {
     if (sign < 128) return sign >= 'A' && sign <= 'Z' ? sign + 32 : sign;
     return Py_UNICODE_TOLOWER(sign);
 }
+
+// A number of a word in lower case, made from its characters in their order (FNV-1a).
+struct WordHash {
+    uint64_t value = 0xCBF29CE484222325;
+
+    void add(Py_UCS4 sign) { value = (value ^ sign) * 0x100000001B3; }
+};
+
+inline uint64_t hash_of(LettersView word) {
+    WordHash out;
+    for (char32_t sign : word) out.add(lower_sign(sign));
+    return out.value;
+}
+
+// Values by words in lower case, which are looked up by their numbers.
+template <class Value>
+class ByWord {
+  public:
+    Value& operator[](uint64_t hash) {
+        seen_[hash >> 58] |= 1ULL << (hash >> 52 & 63);
+        return values_[hash];
+    }
+
+    const Value* find(uint64_t hash) const {
+        if (!(seen_[hash >> 58] >> (hash >> 52 & 63) & 1)) return nullptr;  // most words are none of them
+        auto found = values_.find(hash);
+        return found == values_.end() ? nullptr : &found->second;
+    }
+
+  private:
+    uint64_t seen_[64] = {};
+    std::unordered_map<uint64_t, Value> values_;
+};
 
 inline bool is_cased(Py_UCS4 sign) {
     return Py_UNICODE_ISUPPER(sign) || Py_UNICODE_ISLOWER(sign) || Py_UNICODE_ISTITLE(sign);

@@ -1,0 +1,511 @@
+// What stands at one place of statements that are worded alike: "at most five" in an answer where
+// its passages have "at least five", "the last Monday" for "the first Monday", exchanged values.
+//
+// A text is read as words and values. The place of a value is known by the tokens on either side of
+// it; a value is wrong where passages have another one of its kind between the same tokens, and its
+// own nowhere so.
+#pragma once
+
+#include <algorithm>
+
+#include "english.hpp"
+#include "measures.hpp"
+#include "text.hpp"
+
+namespace ragmeter {
+
+class Slots {
+  public:
+    // A value of an answer: as passages write it there, or nothing if they have another one there.
+    struct Found {
+        Py_ssize_t start, end;
+        Letters as;
+    };
+
+    Slots(const English& english, const Measures& measures) : english_(english), measures_(measures) {
+        read_names();
+        read_bounds();
+    }
+
+    std::vector<Found> find(const Text& text, const std::vector<const Text*>& passages) const {
+        std::vector<Found> out;
+        Tokens tokens;
+        read(text, 0, text.size, tokens);
+        int slots = 0;
+        Search search{text, tokens, passages, MOST_WINDOWS};
+        for (size_t at = 0; at < tokens.size() && slots < MOST_SLOTS; at++) {
+            if (tokens[at].kind == WORD || tokens[at].kind == EDGE) continue;
+            slots++;
+            compare(search, at, out);
+        }
+        return out;
+    }
+
+  private:
+    // `EDGE` is where a sentence, a line or the text begins or ends.
+    enum Kind : uint8_t {
+        WORD, EDGE, NUMBER, WEEKDAY, MONTH, ORDINAL, PERIOD, BOUND, COMPASS, CODE, FACTOR, CLOCK, MEASURED, LEFT_OUT
+    };
+    enum Bound : uint64_t { AT_LEAST, MORE, AT_MOST, LESS, NONE };
+
+    struct Token {
+        Py_ssize_t start, end;
+        Kind kind;
+        bool shared = false;  // whether another token has its place, too: "twice" are "two times"
+        uint64_t value = 0;
+    };
+    typedef std::vector<Token> Tokens;
+
+    struct Search {
+        const Text& text;
+        const Tokens& tokens;
+        const std::vector<const Text*>& passages;
+        int windows;  // that may still be read
+    };
+
+    // The best places for a value: the number of the same tokens beside it.
+    struct Best {
+        int own = 0, other = 0;
+        bool settled = false;  // whether passages have the value there
+        Letters as;  // as it is written there
+    };
+
+    static constexpr int MOST_SLOTS = 200, MOST_WINDOWS = 1000, MOST_PLACES = 50;
+    static constexpr Py_ssize_t REACH = 90;  // characters beside a place that are looked at
+    static constexpr int BESIDE = 3;  // tokens on either side that are compared
+    static constexpr int LEAST = 4;  // tokens that are the same beside another value
+
+    // -- tokens
+
+    struct Name {
+        Kind kind = WORD;
+        uint64_t value = 0;
+        bool capital = false;  // whether it is one only with a capital letter: "May"
+        bool label = false;  // whether the number behind it is its name: "week 10"
+    };
+
+    struct BoundName {
+        Letters words;
+        Bound value;
+        bool open;  // whether it is one only before a number
+    };
+
+    void read_names() {
+        static const struct { Kind kind; const char* words; } rows[] = {  // the first one is the value
+            {NUMBER, "1,one"}, {NUMBER, "2,two"}, {NUMBER, "3,three"}, {NUMBER, "4,four"}, {NUMBER, "5,five"}, {NUMBER, "6,six"},
+            {NUMBER, "7,seven"}, {NUMBER, "8,eight"}, {NUMBER, "9,nine"}, {NUMBER, "10,ten"}, {NUMBER, "11,eleven"},
+            {NUMBER, "12,twelve"}, {NUMBER, "13,thirteen"}, {NUMBER, "14,fourteen"}, {NUMBER, "15,fifteen"},
+            {NUMBER, "16,sixteen"}, {NUMBER, "17,seventeen"}, {NUMBER, "18,eighteen"}, {NUMBER, "19,nineteen"},
+            {NUMBER, "20,twenty"}, {NUMBER, "30,thirty"}, {NUMBER, "40,forty"}, {NUMBER, "50,fifty"}, {NUMBER, "60,sixty"},
+            {NUMBER, "70,seventy"}, {NUMBER, "80,eighty"}, {NUMBER, "90,ninety"}, {NUMBER, "half"}, {NUMBER, "quarter,quarters"},
+            {WEEKDAY, "Monday,Mondays,Mon"}, {WEEKDAY, "Tuesday,Tuesdays,Tue,Tues"}, {WEEKDAY, "Wednesday,Wednesdays,Wed"},
+            {WEEKDAY, "Thursday,Thursdays,Thu,Thur,Thurs"}, {WEEKDAY, "Friday,Fridays,Fri"}, {WEEKDAY, "Saturday,Saturdays,Sat"},
+            {WEEKDAY, "Sunday,Sundays,Sun"},
+            {MONTH, "January,Jan"}, {MONTH, "February,Feb"}, {MONTH, "March,Mar"}, {MONTH, "April,Apr"}, {MONTH, "May"},
+            {MONTH, "June,Jun"}, {MONTH, "July,Jul"}, {MONTH, "August,Aug"}, {MONTH, "September,Sep,Sept"},
+            {MONTH, "October,Oct"}, {MONTH, "November,Nov"}, {MONTH, "December,Dec"},
+            {ORDINAL, "1,first"}, {ORDINAL, "2,second"}, {ORDINAL, "3,third"}, {ORDINAL, "4,fourth"}, {ORDINAL, "5,fifth"},
+            {ORDINAL, "6,sixth"}, {ORDINAL, "7,seventh"}, {ORDINAL, "8,eighth"}, {ORDINAL, "9,ninth"}, {ORDINAL, "10,tenth"},
+            {ORDINAL, "11,eleventh"}, {ORDINAL, "12,twelfth"}, {ORDINAL, "last"},
+            {PERIOD, "second,seconds"}, {PERIOD, "minute,minutes,min,mins"}, {PERIOD, "hour,hours,hourly,hr,hrs"}, {PERIOD, "day,days,daily"},
+            {PERIOD, "week,weeks,weekly"}, {PERIOD, "month,months,monthly"}, {PERIOD, "year,years,yearly,annually"},
+            {COMPASS, "north"}, {COMPASS, "south"}, {COMPASS, "east"}, {COMPASS, "west"},
+            {MEASURED, "dollar,dollars,usd"}, {MEASURED, "euro,euros,eur"}, {MEASURED, "gbp"}, {MEASURED, "cent,cents,ct"},
+            {MEASURED, "masslb,pound,pounds"}, {MEASURED, "thousand"}, {MEASURED, "million,mn"}, {MEASURED, "billion,bn"},
+            {MEASURED, "trillion,tn"},
+            {FACTOR, "2,double,doubled,doubles,twofold"}, {FACTOR, "3,triple,tripled,triples,threefold"},
+            {FACTOR, "4,quadruple,quadrupled,fourfold"}, {FACTOR, "1/2,halved,halves"},
+            {LEFT_OUT, "every,percent,pct,m,k,b,t,othervalue,othernumber"},
+        };
+        for (const auto& row : rows) {
+            const uint64_t value = hash_of(letters(row.words).substr(0, letters(row.words).find(U',')));
+            each_of(row.words, [&](const Letters& word) {
+                if (word == U"second") return;  // may be a period
+                names_[hash_of(word)] = Name{row.kind, value, (bool)Py_UNICODE_ISUPPER(word[0]), false};
+            });
+        }
+        const std::pair<const char32_t*, const char32_t*> points[] = {{U"n", U"north"}, {U"s", U"south"}, {U"e", U"east"}, {U"w", U"west"}};
+        for (const auto& [letter, point] : points) names_[hash_of(letter)] = Name{COMPASS, hash_of(point), true, false};
+        each_of("week,room,chapter,section,article,page,step,level,phase,season,episode,round,part,figure,table,grade,type,passage",
+                [&](const Letters& word) {
+                    Name& name = names_[hash_of(word)];
+                    name.label = true;
+                    if (name.kind == WORD) name.value = hash_of(word);
+                });
+    }
+
+    // By their first word. A name that ends in "#" is one only before a number; those of `NONE` are left out.
+    void read_bounds() {
+        static const struct { Bound value; const char* names; } rows[] = {
+            {AT_LEAST, "at least,no fewer than,no less than,not less than,not fewer than,not under,a minimum of,no earlier than"
+                       ",not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over"},
+            {AT_MOST, "at most,no more than,no later than,not more than,not later than,not exceeding,not exceed,never exceeds"
+                      ",never exceed,a maximum of,no longer than,not longer than,not over,or less,or fewer,or earlier,or below"
+                      ",or under,or older,and under,up to#,within#,until#,by#"},
+            {MORE, "more than,greater than,older than,longer than,later than,larger than,over#,above#,after#,exceed#,exceeds#"
+                   ",exceeding#,beyond#,since#"},
+            {LESS, "less than,fewer than,younger than,shorter than,earlier than,smaller than,under#,below#,before#,prior to#"},
+            {NONE, "percentage point,percentage points,per cent,basis point,basis points"},
+        };
+        for (const auto& row : rows) each_of(row.names, [&](Letters name) {
+            bool open = name.back() == '#';
+            if (open) name.pop_back();
+            bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, open});
+        });
+    }
+
+    template <class Call> static void each_of(const char* list, Call call) {
+        Letters names = letters(list);
+        for (size_t at = 0; at <= names.size();) {
+            size_t end = std::min(names.find(U',', at), names.size());
+            call(names.substr(at, end - at));
+            at = end + 1;
+        }
+    }
+
+    static bool is_decimal(const Text& text, Py_ssize_t at) { return at < text.size && Py_UNICODE_ISDECIMAL(text.at(at)); }
+
+    // Whether a sentence or line ends with the sign at a place.
+    static bool is_edge(const Text& text, Py_ssize_t at) {
+        Py_UCS4 sign = text.at(at);
+        if (sign == '\n') return true;
+        if (sign != '.' && sign != '!' && sign != '?') return false;
+        if (at + 1 >= text.size) return true;
+        return Py_UNICODE_ISSPACE(text.at(at + 1)) && !(at + 2 < text.size && Py_UNICODE_ISLOWER(text.at(at + 2)));
+    }
+
+    // Read the tokens of [from, to); what begins before `from` is left out.
+    void read(const Text& text, Py_ssize_t from, Py_ssize_t to, Tokens& out) const {
+        Py_ssize_t at = from;
+        if (at > 0 && is_word(text.at(at - 1)))
+            while (at < to && is_word(text.at(at))) at++;
+        if (at == 0) out.push_back({0, 0, EDGE});
+        while (at < to) {
+            Py_UCS4 sign = text.at(at);
+            if (!is_word(sign)) {
+                if (is_edge(text, at) && !out.empty() && out.back().kind != EDGE) {
+                    bool short_form = sign == '.' && (out.back().kind == MONTH || out.back().kind == WEEKDAY) && at + 2 < text.size;
+                    if (!short_form) out.push_back({at, at + 1, EDGE});
+                }
+                at++;
+            } else if (Py_UNICODE_ISDECIMAL(sign)) {
+                Py_ssize_t behind = read_marker(text, at, out.empty() || out.back().kind == EDGE);
+                at = behind ? behind : read_number(text, at, to, out);
+            } else {
+                at = read_word(text, at, to, out);
+            }
+        }
+        if (to == text.size && (out.empty() || out.back().kind != EDGE)) out.push_back({to, to, EDGE});
+    }
+
+    // Where the number of an item of a list ends, or one in brackets: "2.", "**2.**", "(2)", "| 2 |"; 0 if it is none.
+    static Py_ssize_t read_marker(const Text& text, Py_ssize_t at, bool first) {
+        Py_ssize_t end = at + 1 + is_decimal(text, at + 1);
+        Py_UCS4 before = at > 0 ? text.at(at - 1) : 0, behind = end < text.size ? text.at(end) : 0;
+        if (before == '(' && behind == ')') return end;
+        if (!first || !behind || is_word(behind)) return 0;
+        if (behind == ' ') return end + 1 < text.size && text.at(end + 1) == '|' ? end : 0;
+        bool ends = behind == '.' || behind == ')' || behind == ':' || behind == '*';
+        return ends && !is_decimal(text, end + 1) ? end : 0;
+    }
+
+    static Py_ssize_t read_number(const Text& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) {
+        Token token{at, at, NUMBER};
+        char digits[32];
+        size_t size = 0;
+        bool point = false;
+        while (at < to && size < sizeof digits) {
+            Py_UCS4 sign = text.at(at);
+            if (Py_UNICODE_ISDECIMAL(sign)) {
+                digits[size++] = (char)('0' + Py_UNICODE_TODECIMAL(sign));
+            } else if ((sign == '.' || sign == ':') && is_decimal(text, at + 1)) {
+                if (sign == ':') token.kind = CLOCK;
+                point = point || sign == '.';
+                digits[size++] = (char)sign;
+            } else if (sign != ',' || !is_decimal(text, at + 1) || !is_decimal(text, at + 2) || !is_decimal(text, at + 3)) {
+                break;
+            }
+            at++;
+        }
+        while (point && (digits[size - 1] == '0' || digits[size - 1] == '.')) point = digits[--size] != '.';  // "2.50", "2.14.0"
+        WordHash value;
+        for (size_t digit = 0; digit < size; digit++) value.add(digits[digit]);
+        token.value = value.value;
+        if (at + 1 < to && Py_UNICODE_ISALPHA(text.at(at)) && !(at + 2 < text.size && is_word(text.at(at + 2)))) {
+            Py_UCS4 one = lower_sign(text.at(at)), two = lower_sign(text.at(at + 1));
+            if ((one == 's' && two == 't') || (one == 'n' && two == 'd') || (one == 'r' && two == 'd') || (one == 't' && two == 'h')) {
+                token.kind = ORDINAL;
+                at += 2;
+            }
+        }
+        token.end = at;
+        out.push_back(token);
+        return at;
+    }
+
+    // Where a code as "AX-4471-B" ends; its begin if it is none.
+    static Py_ssize_t read_code(const Text& text, Py_ssize_t at, Py_ssize_t to, WordHash& value) {
+        bool has_digit = false;
+        Py_ssize_t end = at;
+        for (; end < to && end - at < 40; end++) {
+            Py_UCS4 sign = text.at(end);
+            if (sign == '-' && end + 1 < to && is_word(text.at(end + 1))) continue;
+            if (!is_word(sign)) break;
+            has_digit = has_digit || Py_UNICODE_ISDECIMAL(sign);
+            value.add(lower_sign(sign));
+        }
+        return has_digit ? end : at;
+    }
+
+    Py_ssize_t read_word(const Text& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) const {
+        static const uint64_t once = hash_of(U"once"), twice = hash_of(U"twice"), thrice = hash_of(U"thrice"), times = hash_of(U"times"),
+                              second = hash_of(U"second"), counts[] = {hash_of(U"1"), hash_of(U"2"), hash_of(U"3")};
+        bool capital = Py_UNICODE_ISUPPER(text.at(at));
+        if (capital) {
+            WordHash code;
+            Py_ssize_t end = read_code(text, at, to, code);
+            if (end > at) {
+                out.push_back({at, end, CODE, false, code.value});
+                return end;
+            }
+        }
+        WordHash hash;
+        Py_ssize_t end = at;
+        for (; end < to && is_word(text.at(end)); end++) hash.add(lower_sign(text.at(end)));
+        if (const auto* bounds = bounds_.find(hash.value))
+            if (Py_ssize_t bound = read_bound(text, at, *bounds, out)) return bound;
+        bool counted = !out.empty() && out.back().kind == NUMBER && at - out.back().end < 2;
+        if (hash.value == once || hash.value == twice || hash.value == thrice) {
+            out.push_back({at, end, NUMBER, true, counts[hash.value == once ? 0 : hash.value == twice ? 1 : 2]});
+            out.push_back({at, end, WORD, true, times});
+        } else if (hash.value == second) {
+            out.push_back({at, end, counted || is_behind_rate(text, at) ? PERIOD : ORDINAL, false, counts[1]});
+        } else if (const Name* name = find_name(hash.value, capital, counted)) {
+            if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, false, name->value});
+        } else if (!english_.is_stop_word(hash.value) && end - at < 40) {
+            Measure unit;
+            if (counted && end - at < 15 && measures_.find(text.part(at, end), unit))
+                out.push_back({at, end, MEASURED, false, hash_of(unit.kind + unit.name)});
+            else
+                out.push_back({at, end, WORD, false, hash.value});
+        }
+        return end;
+    }
+
+    const Name* find_name(uint64_t hash, bool capital, bool counted) const {
+        const Name* name = names_.find(hash);
+        if (!name || (name->capital && !capital) || (name->kind == MEASURED && !counted)) return nullptr;
+        return name;
+    }
+
+    // Whether "second" behind a word is a duration: "per second".
+    static bool is_behind_rate(const Text& text, Py_ssize_t at) {
+        if (at < 1 || text.at(at - 1) == '/') return at > 0;
+        return at > 3 && text.at(at - 2) == 'r' && text.at(at - 3) == 'e' && text.at(at - 4) == 'p';
+    }
+
+    // Read "at least" and its kin at a place; returned is where it ends, 0 if there is none.
+    Py_ssize_t read_bound(const Text& text, Py_ssize_t at, const std::vector<BoundName>& names, Tokens& out) const {
+        for (const BoundName& name : names) {
+            Py_ssize_t end = at + (Py_ssize_t)name.words.size();
+            if (end > text.size || (end < text.size && is_word(text.at(end)))) continue;
+            bool stands = true;
+            for (Py_ssize_t place = at; stands && place < end; place++) stands = lower_sign(text.at(place)) == name.words[place - at];
+            if (!stands || (name.open && !is_before_number(text, end))) continue;
+            if (name.value != NONE) out.push_back({at, end, BOUND, false, name.value});
+            return end;
+        }
+        return 0;
+    }
+
+    bool is_before_number(const Text& text, Py_ssize_t at) const {
+        static const Letters signs = U"$€£¥₹";
+        if (at + 1 >= text.size || text.at(at) != ' ') return false;
+        at++;
+        if (at + 4 < text.size && text.at(at) == 't' && text.at(at + 1) == 'h' && text.at(at + 2) == 'e' && text.at(at + 3) == ' ') at += 4;
+        Py_UCS4 sign = text.at(at);
+        if (Py_UNICODE_ISDECIMAL(sign) || signs.find(sign) != Letters::npos) return true;
+        WordHash hash;
+        for (Py_ssize_t end = at; end < text.size && is_word(text.at(end)); end++) hash.add(lower_sign(text.at(end)));
+        const Name* name = find_name(hash.value, Py_UNICODE_ISUPPER(sign), false);
+        return name && name->kind >= NUMBER && name->kind <= ORDINAL;
+    }
+
+    // -- places
+
+    // Two texts of which tokens are compared.
+    struct Pair {
+        const Text& text;
+        const Tokens& mine;
+        const Text& passage;
+        const Tokens& their;
+    };
+
+    bool match_words(const Pair& pair, const Token& one, const Token& other) const {
+        if (one.value == other.value) return true;
+        Py_ssize_t longer = std::max(one.end - one.start, other.end - other.start), shorter = std::min(one.end - one.start, other.end - other.start);
+        if (one.shared || other.shared || shorter < 3 || longer - shorter > 6) return false;
+        for (Py_ssize_t at = 0; at < 3; at++)
+            if (lower_sign(pair.text.at(one.start + at)) != lower_sign(pair.passage.at(other.start + at))) return false;
+        return english_.stem(lower(pair.text.part(one.start, one.end))) == english_.stem(lower(pair.passage.part(other.start, other.end)));
+    }
+
+    // Whether tokens are the same, of bounds whether they are of one side.
+    bool match(const Pair& pair, size_t one, size_t other) const {
+        const Token& mine = pair.mine[one];
+        const Token& their = pair.their[other];
+        if (mine.kind != their.kind) return false;
+        if (mine.kind == WORD) return match_words(pair, mine, their);
+        return mine.kind == BOUND ? mine.value / 2 == their.value / 2 : mine.value == their.value;
+    }
+
+    // How many tokens are the same next to two places, up to the end of the sentence. Units of exchanged
+    // values may differ, and each of the values is where the other one was.
+    int count_same(const Pair& pair, size_t at, size_t place, int step) const {
+        int count = 0;
+        for (size_t one = at + step, other = place + step; count < BESIDE; one += step, other += step) {
+            if (one >= pair.mine.size() || other >= pair.their.size()) return count;
+            if (match(pair, one, other) || (match(pair, one, place) && match(pair, at, other))) count++;
+            else if (pair.mine[one].kind != MEASURED || pair.their[other].kind != MEASURED) return count;
+            if (pair.mine[one].kind == EDGE) return count;
+        }
+        return count;
+    }
+
+    // Whether a list goes from one token to the next, whose order says nothing.
+    static bool is_list(const Text& text, const Token& one, const Token& next) {
+        if (next.start - one.end > 6) return false;
+        for (Py_ssize_t at = one.end; at < next.start; at++) {
+            Py_UCS4 sign = text.at(at);
+            if (sign == ' ' || sign == ',' || sign == '&' || sign == '/' || sign == ';') continue;
+            bool joins = at + 3 < next.start && text.at(at) == 'a' && text.at(at + 1) == 'n' && text.at(at + 2) == 'd';
+            joins = joins || (at + 2 < next.start && text.at(at) == 'o' && text.at(at + 1) == 'r');
+            if (!joins) return false;
+            at += sign == 'a' ? 2 : 1;
+        }
+        return true;
+    }
+
+    // Whether the list that a place of the passage is of has the value.
+    bool lists(const Pair& pair, size_t at, size_t place) const {
+        for (int step : {-1, 1})
+            for (size_t one = place, next = place + step; next < pair.their.size(); one = next, next += step) {
+                const Token& first = pair.their[std::min(one, next)];
+                const Token& second = pair.their[std::max(one, next)];
+                if (pair.their[next].kind != pair.mine[at].kind || !is_list(pair.passage, first, second)) break;
+                if (match(pair, at, next)) return true;
+            }
+        return false;
+    }
+
+    // Whether a number names what stands right before it in both texts: "week 10".
+    bool is_labelled(const Pair& pair, size_t at, size_t place) const {
+        if (at == 0 || place == 0) return false;
+        const Token& mine = pair.mine[at - 1];
+        const Token& their = pair.their[place - 1];
+        const Name* name = mine.kind == WORD || mine.kind == PERIOD ? word_before(pair.text, mine) : nullptr;
+        return name && name->label && mine.end + 1 == pair.mine[at].start && their.end + 1 == pair.their[place].start &&
+            match(pair, at - 1, place - 1);
+    }
+
+    const Name* word_before(const Text& text, const Token& token) const {
+        return names_.find(hash_of(text.part(token.start, token.end)));
+    }
+
+    // The nearest word on one side of a token, or else the token next to it; the same if there is none.
+    static size_t find_anchor(const Tokens& tokens, size_t at, int step) {
+        for (int count = 1; count <= BESIDE; count++) {
+            size_t next = at + step * count;
+            if (next >= tokens.size() || tokens[next].kind == EDGE) break;
+            if ((tokens[next].kind == WORD && !tokens[next].shared) || tokens[next].kind == PERIOD) return next;
+        }
+        size_t next = at + step;
+        return next < tokens.size() && tokens[next].kind != EDGE ? next : at;
+    }
+
+    // Where a word stands in a text, with a first letter of any case, or -1.
+    static Py_ssize_t find_word(const Text& text, const Letters& word, Py_ssize_t from) {
+        if (text.size == 0) return -1;
+        const LettersView rest = LettersView(word).substr(word.size() > 1);
+        Py_ssize_t before = word.size() > 1;
+        for (Py_ssize_t at = text.find(rest, from + before); at >= 0; at = text.find(rest, at + 1)) {
+            Py_ssize_t start = at - before, end = at + (Py_ssize_t)rest.size();
+            bool alone = (start == 0 || !is_word(text.at(start - 1))) && (end >= text.size || !is_word(text.at(end)));
+            if (alone && lower_sign(text.at(start)) == lower_sign(word[0])) return start;
+        }
+        return -1;
+    }
+
+    // Look at the places of passages that stand to the anchor as the value does.
+    void look(Search& search, size_t at, size_t anchor, Best& best) const {
+        const Token& token = search.tokens[anchor];
+        Letters word = search.text.part(token.start, token.end);
+        Tokens there;
+        for (const Text* passage : search.passages) {
+            Py_ssize_t place = find_word(*passage, word, 0);
+            for (int places = 0; place >= 0 && places < MOST_PLACES; places++, place = find_word(*passage, word, place + 1)) {
+                if (search.windows-- <= 0) return;
+                there.clear();
+                Py_ssize_t end = place + (Py_ssize_t)word.size() + REACH;
+                read(*passage, std::max<Py_ssize_t>(0, place - REACH), std::min(passage->size, end), there);
+                size_t found = 0;
+                while (found < there.size() && there[found].start != place) found++;
+                size_t slot = found + at - anchor;
+                if (found < there.size() && slot < there.size() && there[slot].kind == search.tokens[at].kind)
+                    weigh({search.text, search.tokens, *passage, there}, at, slot, best);
+                if (best.settled) return;
+            }
+        }
+    }
+
+    // Take a place of a passage into account that may be that of the value.
+    void weigh(const Pair& pair, size_t at, size_t place, Best& best) const {
+        const Token& mine = pair.mine[at];
+        const Token& their = pair.their[place];
+        int left = count_same(pair, at, place, -1), right = count_same(pair, at, place, 1);
+        if (mine.value == their.value) {
+            best.own = std::max(best.own, left + right);
+            if (left + right > 1 && !mine.shared && !their.shared) best.as = pair.passage.part(their.start, their.end);
+            best.settled = left + right > LEAST || is_labelled(pair, at, place);
+        } else if (left > 0 && right > 0 && !match(pair, at, place) && !lists(pair, at, place)) {
+            best.other = std::max(best.other, left + right);
+        }
+    }
+
+    // Whether passages have a value with two tokens on either side as they are written.
+    static bool stands(const Search& search, size_t at) {
+        auto outermost = [&](int step) {
+            size_t place = at;
+            for (int count = 0; count < 2; count++) {
+                if (place + step >= search.tokens.size() || search.tokens[place].kind == EDGE) break;
+                place += step;
+            }
+            return place;
+        };
+        Py_ssize_t start = search.tokens[outermost(-1)].start, end = search.tokens[outermost(1)].end;
+        if (end - start > 2 * REACH) return false;
+        Letters written = search.text.part(start, end);
+        for (const Text* passage : search.passages)
+            if (passage->size && passage->find(written) >= 0) return true;
+        return false;
+    }
+
+    void compare(Search& search, size_t at, std::vector<Found>& out) const {
+        const Token& value = search.tokens[at];
+        size_t before = find_anchor(search.tokens, at, -1), behind = find_anchor(search.tokens, at, 1);
+        if ((before == at && behind == at) || stands(search, at)) return;
+        Best best;
+        if (before != at) look(search, at, before, best);
+        if (behind != at && !best.settled) look(search, at, behind, best);
+        bool is_wrong = !best.settled && best.other >= LEAST && best.other > best.own + 1;
+        if (is_wrong) out.push_back({value.start, value.end, Letters()});
+        else if (!best.as.empty() && best.as != search.text.part(value.start, value.end)) out.push_back({value.start, value.end, best.as});
+    }
+
+    const English& english_;
+    const Measures& measures_;
+    ByWord<Name> names_;
+    ByWord<std::vector<BoundName>> bounds_;
+};
+
+}  // namespace ragmeter
