@@ -6,6 +6,7 @@ import random
 
 import pytest
 from ragmeter.core.score import ScoredTrace
+from ragmeter.parts.questions.levels import worth_of
 from ragmeter.parts.questions.movements import TotalTimes
 from ragmeter.parts.questions.traffic import (
     DAY,
@@ -30,6 +31,24 @@ def request(at: float, rng: random.Random) -> RequestColumns:
         tenants=[rng.randrange(2)],
         strata=[("judge:a",)],
     )
+
+
+def test_what_only_hours_without_slots_have_is_worth_its_requests() -> None:
+    sums, later = RequestSums(), RequestSums()
+    sums.add_requests(request(START, random.Random(5)), whole=True)
+    sums.forget_slots()
+    answered = RequestColumns(
+        at=[START + DAY],
+        weights=[1.0],
+        values={"answered": [1.0]},
+        clusters=[3],
+        tenants=[1],
+        strata=[()],
+    )
+    later.add_requests(answered, whole=True)
+    sums.add(later)
+    assert sums.slots is not None
+    assert worth_of(sums, "works", tenants=True) == 1.0
 
 
 def summed_anew(traffic: RequestBuckets, buckets: BucketRange) -> RequestSums:

@@ -91,7 +91,8 @@ def slot_scatters(counts: Floats, sums: Floats, means: Floats) -> tuple[Floats, 
     """Return what each slot adds to the distance of a mean from itself, for many means at once.
 
     Args:
-        counts: Weight of the requests of each slot, shape (means, `SLOTS`); each mean has some.
+        counts: Weight of the requests of each slot, shape (means, `SLOTS`). A mean may have none:
+            hours of more than a day ago have forgotten theirs.
         sums: Weighted values of each slot, likewise.
         means: Weighted means of the values.
 
@@ -99,7 +100,9 @@ def slot_scatters(counts: Floats, sums: Floats, means: Floats) -> tuple[Floats, 
         The scatter, shape (means, `SLOTS`), and how many slots have requests.
     """
     groups: list[int] = np.count_nonzero(counts, axis=1).tolist()
-    return (sums - means[:, None] * counts) / counts.sum(axis=1)[:, None], groups
+    totals = counts.sum(axis=1)[:, None]
+    scatters = sums - means[:, None] * counts
+    return np.divide(scatters, totals, out=np.zeros_like(scatters), where=totals > 0), groups
 
 
 def effect_of_scatter(
