@@ -31,9 +31,11 @@ class Slots {
         std::vector<Found> out;
         Tokens tokens;
         read(text, 0, text.size, tokens);
-        int slots = 0;
+        Py_ssize_t size = 1, slots = 0;
+        for (const Text* passage : passages) size += passage->size;
+        const Py_ssize_t most = std::min(MOST_SLOTS, MOST_READ / size);
         Search search{text, tokens, passages, MOST_WINDOWS};
-        for (size_t at = 0; at < tokens.size() && slots < MOST_SLOTS; at++) {
+        for (size_t at = 0; at < tokens.size() && slots < most; at++) {
             if (tokens[at].kind == WORD || tokens[at].kind == EDGE) continue;
             slots++;
             compare(search, at, out);
@@ -70,7 +72,8 @@ class Slots {
         Letters as;  // as it is written there
     };
 
-    static constexpr int MOST_SLOTS = 200, MOST_WINDOWS = 1000, MOST_PLACES = 50;
+    static constexpr Py_ssize_t MOST_SLOTS = 200, MOST_READ = 20'000'000;  // slots, and characters of passages for them
+    static constexpr int MOST_WINDOWS = 1000, MOST_PLACES = 50;
     static constexpr Py_ssize_t REACH = 90;  // characters beside a place that are looked at
     static constexpr int BESIDE = 3;  // tokens on either side that are compared
     static constexpr int LEAST = 4;  // tokens that are the same beside another value
