@@ -106,6 +106,10 @@ class QuestionMoments(NamedTuple):
     kish: float
 
 
+# A sum of weights as large as 1e300, which are allowed, may be infinite: then it tells nothing.
+_may_overflow = np.errstate(over="ignore")
+
+
 class RequestColumns:
     """What requests add to `RequestSums`, in their order, a row a request.
 
@@ -124,6 +128,7 @@ class RequestColumns:
         times: The same of the times by slot, without requests of no known time.
     """
 
+    @_may_overflow
     def __init__(
         self,
         at: Sequence[float],
@@ -274,6 +279,7 @@ class RequestSums:
         """A view of the times by slot."""
         return None if self._times is None else np.frombuffer(self._times).reshape(_TIMES)
 
+    @_may_overflow
     def add_requests(self, requests: RequestColumns, *, whole: bool) -> None:
         """Add requests; with clusters and histograms to the sums of the `whole` service."""
         self._known = None
