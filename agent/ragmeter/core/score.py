@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragmeter.core.judging import TraceJudging
@@ -320,9 +319,8 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
     return None
 
 
-@lru_cache(1_024, typed=True)  # most requests end alike, so that they share these scores
 def make_plain_score(metric: str, probability: float, value: float | NoScore) -> Score:
-    """Return a built-in score without detail, which must not be changed."""
+    """Make a built-in score without detail."""
     if not isinstance(value, NoScore):
         return Score(
             metric=metric,

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
 from typing import NamedTuple
 
 from ragmeter.core.metric_specs import find_helping_spec, find_spec
@@ -45,10 +44,9 @@ from ragmeter.windows.sums import upstream_stratum
 
 log = logging.getLogger(__name__)
 
-_MOST_TERMS = 256  # that are known: strata, and probabilities of upstream samplers
 
-
-class DrawTerms(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DrawTerms:
     """The terms under which a tier drew a trace: all its results carry them."""
 
     probability: float  # of inclusion, in (0, 1]
@@ -160,10 +158,6 @@ class Scorer:
         self.builtin_pairs = [
             (result.metric, result.scorer) for result in (score_builtin(probe) if builtin else ())
         ]
-        # traces that are left out under the same terms share their results
-        self._sampled_out = lru_cache(_MOST_TERMS)(
-            partial(_make_unknown, self.builtin_pairs, ScoreState.SAMPLED_OUT, cheap={})
-        )
         self._sampler = sampler
         self._strata = strata
         self._tiers: dict[Tier, tuple[MetricScorer, ...]] = {
@@ -255,7 +249,7 @@ class Scorer:
             # labels come as feedback, if at all; what they stand for is counted now
             name = upstream_stratum(PEOPLE_STRATUM, trace.probability)
             terms = DrawTerms(trace.probability, name)
-            results += _make_unknown(self._people, ScoreState.SAMPLED_OUT, terms, cheap=cheap)
+            results += _make_unknown(self._people, ScoreState.SAMPLED_OUT, terms, cheap)
         if not self._tiers:
             return CheapScores(_complete_trace(scores, results), {}, cheap)
         if self._sampler is None:
@@ -271,13 +265,13 @@ class Scorer:
                 pending += [(*pair, terms.stratum) for pair in pairs]
             else:
                 state = ScoreState.SHED if draw.shed else ScoreState.SAMPLED_OUT
-                results += _make_unknown(pairs, state, terms, cheap=cheap)
+                results += _make_unknown(pairs, state, terms, cheap)
         return CheapScores(_complete_trace(scores, results, pending), draws, cheap)
 
     def _builtin_results(self, scores: TraceScores) -> list[Score]:
         taken, terms = self.draw_builtin(scores)
         if not taken:
-            return self._sampled_out(terms)
+            return _make_unknown(self.builtin_pairs, ScoreState.SAMPLED_OUT, terms, {})
         results = scores.builtin
         if results is None:
             results = self.score_builtin(scores.prepare())
@@ -478,7 +472,6 @@ def _make_unknown(
     pairs: Sequence[MetricScorer],
     state: ScoreState,
     terms: DrawTerms,
-    *,
     cheap: Mapping[str, float],
     reason: str | None = None,
 ) -> list[Score]:
