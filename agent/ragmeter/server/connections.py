@@ -20,6 +20,8 @@ from typing import cast
 
 from aiohttp import StreamReader
 
+from ragmeter.core.report_pace import ReportPace
+
 log = logging.getLogger(__name__)
 
 GRPC_CURE = "send OTLP over HTTP: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
@@ -39,7 +41,6 @@ WRITE_SECONDS = 30.0  # until a client takes a byte of a response
 CHECK_SECONDS = 1.0  # between two checks of the deadlines
 # A body that comes more slowly than this is treated like an unfinished head: 1 KB within 0.1 s.
 _SLOW = 10_000.0
-_REPORT_SECONDS = 60.0  # between two lines of the log about refusals for one reason
 _NEVER = float("inf")
 
 _NO_TLS = (
@@ -75,7 +76,7 @@ class ConnectionLimiter:
         self._limit = limit
         self._open: set[LimitedConnection] = set()
         self._by_transport: dict[asyncio.BaseTransport, LimitedConnection] = {}
-        self._reported: dict[str, float] = {}  # when, by the reason
+        self._pace = ReportPace(clock)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -100,9 +101,7 @@ class ConnectionLimiter:
         `what` goes on after the client's address; text of a client's in it must be escaped.
         """
         self.refused[reason] += 1
-        now = self.clock()
-        if now - self._reported.get(reason, float("-inf")) >= _REPORT_SECONDS:
-            self._reported[reason] = now
+        if self._pace.is_due(reason):
             log.log(level, "%s: %s %s", self._name, peer or "a client", what)
 
     def count_broken_off(self, peer: str) -> None:

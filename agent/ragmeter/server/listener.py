@@ -20,6 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from ragmeter.core.errors import UnusableResource
 from ragmeter.core.label_bounds import excerpt
+from ragmeter.core.report_pace import ReportPace
 from ragmeter.server.access import (
     AccessPolicy,
     AccessScope,
@@ -62,7 +63,6 @@ _PATH_CHARS = 100  # of a path that a client has made up
 
 # Connections that wait to be accepted: one that finds no place tries again after a second.
 _BACKLOG = 1024
-_ACCEPT_REPORT_SECONDS = 60.0  # between two reports that there are no file descriptors left
 
 
 class ListenError(UnusableResource):
@@ -348,15 +348,13 @@ def limit_accept_errors(
 
     Asyncio would write a traceback for every try to accept a connection.
     """
-    last = float("-inf")
+    pace = ReportPace(clock)
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal last
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
-        elif clock() - last >= _ACCEPT_REPORT_SECONDS:
-            last = clock()
+        elif pace.is_due():
             log.error("no connection can be accepted: %s", error.strerror)
 
     return handle

@@ -166,7 +166,7 @@ class _BucketBuilder:
             if not scores:
                 return
         counts = self._counts
-        column: tuple[Sequence[Score], Sequence[ScoredTrace]] = scores, traces
+        column = scores, traces
         states = list(map(_state, scores))
         drawn = len(states)
         if states.count(_SCORED) != drawn:
@@ -189,11 +189,8 @@ class _BucketBuilder:
         counts[offset + 2] += drawn - len(values)
         if drawn > len(values):
             reasons = {score.reason for score in column[0] if score.state is _UNSCORED}
-            if all_valid and reasons <= TRACE_REASONS:  # no fault of ours
-                column = (), ()
-            for score, trace in zip(*column, strict=True):
-                if score.state is _UNSCORED or (score.state is _SCORED and not _is_valid(score)):
-                    self._count_failure(score, trace)
+            if not (all_valid and reasons <= TRACE_REASONS):  # else no fault of ours
+                self._count_failures(*column)
         if len(probabilities) == 1:
             self._add_values(offset, probabilities.pop(), len(values), *_sum_powers(values))
         else:
@@ -277,6 +274,12 @@ class _BucketBuilder:
                     owners.append(trace)
         for stage, (ranks, owners) in stages.items():
             self._add_worst_column((LATENCY_METRIC, stage), ranks, 0.0, owners)
+
+    def _count_failures(self, scores: Sequence[Score], traces: Sequence[ScoredTrace]) -> None:
+        """Count the results of a column that should have a usable value and have none."""
+        for score, trace in zip(scores, traces, strict=True):
+            if score.state is _UNSCORED or (score.state is _SCORED and not _is_valid(score)):
+                self._count_failure(score, trace)
 
     def _count_failure(self, score: Score, trace: ScoredTrace) -> None:
         """Count a result without a usable value if that is a fault, and name its trace."""

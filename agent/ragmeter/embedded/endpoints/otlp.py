@@ -8,7 +8,6 @@ send them again), 400, 413 or 415 for requests that must not be sent again, and 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from pydantic_core import to_json
 
 from ragmeter.core.errors import Unavailable
 from ragmeter.core.label_bounds import excerpt
+from ragmeter.core.report_pace import ReportPace
 from ragmeter.embedded.endpoints.request_bodies import (
     LARGE_BODY,
     BodyReader,
@@ -80,9 +80,6 @@ _CODES = {
 }
 MAX_MESSAGE = 1_000  # characters
 _LOGGED_CHARS = 200  # of a message, which names a header or a place in the body
-# Between two lines of the log about requests that cannot be read for one cause, and causes at most.
-_REPORT_SECONDS = 60.0
-_MOST_CAUSES = 20
 
 
 class OtlpEndpoint:
@@ -94,7 +91,7 @@ class OtlpEndpoint:
         self._redactor = redactor or Redactor()
         self._bodies = bodies
         self._group = GroupCommit(assembly.accept, _GROUP)
-        self._reported: dict[str, float] = {}  # when, by the cause
+        self._pace = ReportPace()
         self.start = self._group.start
         self.stop = self._group.stop
 
@@ -127,12 +124,7 @@ class OtlpEndpoint:
 
     def _tell(self, request: web.Request, why: str) -> None:
         """Say once a minute why requests are refused: exporters log the status alone."""
-        now = asyncio.get_running_loop().time()
-        cause = why.partition(":")[0]
-        if cause not in self._reported and len(self._reported) >= _MOST_CAUSES:
-            return
-        if now - self._reported.get(cause, float("-inf")) >= _REPORT_SECONDS:
-            self._reported[cause] = now
+        if self._pace.is_due(why.partition(":")[0]):
             sender = request.remote or "a client"
             log.warning("OTLP from %s is refused: %s", sender, excerpt(why, _LOGGED_CHARS))
 

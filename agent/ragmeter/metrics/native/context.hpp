@@ -36,29 +36,27 @@ class Context {
         return shared > 1;
     }
 
-    // Where a text has a value as it is written, at or behind `from`, or -1.
-    static Py_ssize_t find(const Letters& raw, const Text& text, Py_ssize_t from = 0) {
+    // Whether a text has a value as it is written.
+    static bool stands_in(const Letters& raw, const Text& text) {
         auto digit = [&](Py_ssize_t at) { return at >= 0 && at < text.size && Py_UNICODE_ISDIGIT(text.at(at)); };
         auto parts = [&](Py_ssize_t at) {
             return at >= 0 && at < text.size && (text.at(at) == '.' || text.at(at) == ',');
         };
         auto joins = [&](Py_ssize_t at) { return at >= 0 && at < text.size && is_alnum(text.at(at)); };
-        Py_ssize_t size = (Py_ssize_t)raw.size(), at = text.size ? text.find(raw, from) : -1;
+        Py_ssize_t size = (Py_ssize_t)raw.size(), at = text.size ? text.find(raw) : -1;
         for (; at >= 0; at = text.find(raw, at + 1)) {
             Py_ssize_t end = at + size;
             if (joins(at - 1) || joins(end)) continue;
             if (Py_UNICODE_ISDIGIT(raw[0]) && parts(at - 1) && digit(at - 2)) continue;
             if (Py_UNICODE_ISDIGIT(raw.back()) && parts(end) && digit(end + 1)) continue;
-            return at;
+            return true;
         }
-        return -1;
+        return false;
     }
 
-    static bool stands_in(const Letters& raw, const Text& text) { return find(raw, text) >= 0; }
-
+  private:
     static constexpr Py_ssize_t REACH = 60;  // characters beside a place that are looked at
 
-  private:
     void words(const Text& text, Py_ssize_t at, Py_ssize_t end, std::vector<Letters>& out) const {
         Match match;
         while (word_.search(text, at, match, end)) {
