@@ -115,6 +115,17 @@ def test_the_forms_stand_in_the_docs() -> None:
         "{} \\footnote{{manual.pdf}}.",
         "{} 《manual.pdf》.",
         "{}¹⁻³.",
+        "{} (see [1] and [2]).",
+        "{} :cite[1].",
+        "{} ‹d1›.",
+        "{} «d2».",
+        "{} (ref d2).",
+        "{} @d1.",
+        "{} <src>d1</src>.",
+        "{} <source_id>d1</source_id>.",
+        "{} [manual.pdf](https://kb.example/doc/1).",
+        "{} 📄 manual.pdf.",
+        '{}.\n\n```json\n{{"sources": ["d1", "d2"]}}\n```',
     ],
 )
 def test_a_marker_says_nothing(answer: str) -> None:

@@ -18,10 +18,15 @@ from ragmeter.metrics.words import WordCutter
 NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
 MAX_ANSWER = 20_000  # characters
 # With what markers begin that are no word of the sentence; those in square brackets are known.
-_MARKER_SIGNS = (*"(（<{\\:^|⟨〈‹「『〔〖⟦《\ue200", "http")
+_MARKER_SIGNS = (*'(（<{\\:^|@#~⟨〈‹«「『❲〔〖⟦《\ue200`"', "http")
+# A link that only says the name of a file, and a picture before such a name
+_FILE_MARK = re.compile(
+    r"\[{1,2}[^\[\]\n]{1,120}\.(?:pdf|docx?|md|html?|txt|pptx?|xlsx?|csv|json|rst)\]{1,2}\("
+    r"|[\u2190-\u2bff\U0001f000-\U0001faff]"
+)
 # "(Passage 1)" stays: people fault the answers of RAGTruth that cite so more often than others, and
 # without these markers the AUROC falls by .006.
-_PASSAGE = re.compile(r"[(（]\s?passages?\b", re.IGNORECASE)
+_PASSAGE = re.compile(r"[(（]\s?(?:[a-z ]{1,20}\s)?passages?\b", re.IGNORECASE)
 _RAREST = repeat(idf.rarest)
 
 
@@ -146,7 +151,7 @@ def _without_markers(text: str, markers: Iterable[tuple[int, int]]) -> str:
     pieces: list[str] = []
     at = 0
     for start, end in markers:
-        begins = text.startswith(_MARKER_SIGNS, start)
+        begins = text.startswith(_MARKER_SIGNS, start) or _FILE_MARK.match(text, start)
         if start >= at and begins and not _PASSAGE.match(text, start):
             pieces += (text[at:start], " " * (end - start))
             at = end

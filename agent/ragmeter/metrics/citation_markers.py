@@ -42,6 +42,11 @@ _WIDE = Pattern(
     r"【([^【】\n]{1,120})】|［([^［］\n]{1,120})］|〔([^〔〕\n]{1,120})〕|〖([^〖〗\n]{1,120})〗"
     r"|⟦([^⟦⟧\n]{1,120})⟧|﹝([^﹝﹞\n]{1,120})﹞|《([^《》\n]{1,120})》|[「『⟨〈‹❲](\d{1,3})[」』⟩〉›❳]"
 )
+# Between signs that quote as well: ids alone
+_QUOTED_IDS = Pattern(
+    r"[「『⟨〈‹❲«]\s?([\w.#/-]{1,60}(?:\s?[,;、]\s?[\w.#/-]{1,60}){0,9})\s?[」』⟩〉›❳»]"
+    r"|(?<![\w@#~.])(?:[@#~]|~~)([\w.#/-]{0,40}\d)~{0,2}(?![\w@])"
+)
 _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
 _ROUND_CITES = Pattern(
@@ -54,7 +59,7 @@ _ROUND_CITES = Pattern(
     r"|xlsx?|csv|json|rst)\b",
     IGNORE_CASE,
 )
-_ID = Pattern(r"[^\s]*\d[^\s]*\Z")
+_ID = Pattern(rf"(?:{LEAD})?(?:{LABEL}[\s:#]{{1,3}})?([^\s]*\d[^\s]*)\Z", IGNORE_CASE)
 _AUTHORS = Pattern(
     r"[(\[]\s?[A-Z][\w'’-]{1,30}(?:(?:,\s|\s(?:and|&)\s)[A-Z][\w'’-]{1,30}){0,4}"
     r"(?:,?\set\sal\.?,?\s|,\s)(?:19|20)\d\d[a-z]?(?:[,;:][^()\[\]\n]{0,100})?[)\]]"
@@ -163,12 +168,16 @@ _COUNTS = Pattern(
     r"|is|are|was|were|be|its?|our|my|your|their|and|or|than|of|to|value|values|norm|ratio|score"
     r"|odds|won|lost|drew|verses?|result|version|release|at|by|with|for|keys?|buttons?|digits?"
     r"|channels?|index|element|subscript|write|type|use|returns?|prints?|pages?|slides?|progress"
-    r"|tasks?|thread|chance|probability|fraction|share|tecla|botón|touche|bouton|taste|tasto)\Z",
+    r"|tasks?|thread|chance|probability|fraction|share|tecla|botón|touche|bouton|taste|tasto|pid|tid|port|code|errno|status|process)\Z",
     IGNORE_CASE,
 )
 # "[1:0]", "[1.2]" and "[1/3]": of a step, a page or a part of a document, who knows
-_PARTED = Pattern(r"\d{1,3}[:./]\d{1,4}(?:\s?[-–]\s?\d{1,4})?\Z")
-_LETTERED = Pattern(r"[CDEPR]\d{1,2}\Z")
+_PARTED = Pattern(r"\d{1,3}(?:[:./]\d{1,4}){1,3}(?:\s?[-–]\s?\d{1,4})?\Z")
+_LETTERED = Pattern(r"[CDEPRcdepr]\d{1,2}\Z")
+# "[1 to 3]"
+_RANGE_IN_WORDS = Pattern(
+    r"(\d{1,3})(?:\s?(?:\.{2,3}|…|→)\s?|\s(?:to|through|thru|bis|à|al?)\s)(\d{1,3})\Z"
+)
 # Maths, but not `$^{[1]}$`
 _MATHS_SPAN = Pattern(
     r"\$\$[^$]{1,1000}\$\$|\$(?![\s$^])[^$\n]{1,200}(?<!\s)\$(?!\d)"
@@ -185,7 +194,9 @@ _TAKES_EXPONENT = Pattern(
 )
 _POWER = Pattern(r"(?:(?<![\d.,])(?:\d|10|100)|[⁻)])\Z")
 _TAG = Pattern(
-    r"<(cite|citations?|refs?|references?|sources?|src|docs?|documents?|sup|footnote|fn|co|c|span|a"
+    r"<((?:cited?|citation|ref|reference|source|src|doc|document|chunk|passage)[_-](?:ids?|refs?"
+    r"|sources?|docs?|documents?|chunks?|passages?|numbers?|index)"
+    r"|cite|citations?|refs?|references?|sources?|src|docs?|documents?|sup|footnote|fn|co|c|span|a"
     r"|chunk|passage|grounding|evidence|context|snippet|cit"
     r"|excerpt|quote)\b([^<>\n]{0,300}?)/?>",
     IGNORE_CASE,
@@ -201,7 +212,7 @@ _ATTRIBUTE = Pattern(
 _BARE_TAG = Pattern(
     rf"<{{1,2}}(?:\|\s?)?(?:(?:{LABEL}|co)[\s:_#-]{{0,2}}(\d{{1,3}}(?:\s?,\s?\d{{1,3}}){{0,9}}"
     rf"|[\w.-]{{0,40}}\d[\w.-]{{0,40}})"
-    r"|(\d{1,3})|([a-z][\w.-]{0,40}\d))(?:\s?\|)?>{1,2}",
+    r"|(\d{1,3})|([a-z][\w.-]{0,40}\d))(?:\s?[|/])?>{1,2}",
     IGNORE_CASE,
 )
 _LATEX = Pattern(
@@ -259,7 +270,7 @@ _NUMBERED = _Headed(
 # "Source: manual.pdf, p. 3" on a line of its own or at the end of one
 _HEADS = (
     r"(?:sources?(?:\s(?:used|documents?|cited|consulted))?|references?|citations?|cited"
-    r"|quoted from|bibliography"
+    r"|quoted from|based on|bibliography"
     r"|works cited|footnotes?|quellen?(?:angaben|verzeichnis)?|belege|einzelnachweise|fuentes?"
     r"|referencias?|fontes?|fonti"
     r"|référence?s?|bron(?:nen)?|käll(?:a|or)|kilder?|źródł[oa]|kaynak(?:lar|ça)?|источники?"
@@ -280,6 +291,7 @@ _HEADED = _Headed(
         "ibliography",
         "ootnote",
         "uoted from",
+        "ased on",
         "Quelle",
         "Belege",
         "Einzelnachweise",
@@ -375,6 +387,23 @@ _INNER_TAG = Pattern(r"<[^<>]{0,200}>")
 _LEADING_LABEL = Pattern(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", IGNORE_CASE)
 _BRACED_CITES = Pattern(rf"\s?(?:{LABEL})[\s:_#=-]{{1,3}}\S", IGNORE_CASE)
 _BRACKETS = " \t[](){}⁽⁾\\"
+# What may stand beside markers in brackets of theirs, and before one
+_LEADING_WORDS = Pattern(rf"\s{{0,3}}(?:{LEAD})?(?:{LABEL})?[\s:#]{{0,3}}\Z", IGNORE_CASE)
+_JOINS = Pattern(r"\s?(?:[,;/&|+]|and|or)?\s?\Z")
+_DIRECTIVE = Pattern(r"(?<![\w:]):{1,2}(?:cite|citation|ref|source|fn)\Z", IGNORE_CASE)
+_OWN_PAGE = Pattern(r"(?:pp?\.|pages?|seiten?|s\.)\s?\d{1,5}(?:\s?[-–]\s?\d{1,5})?\Z", IGNORE_CASE)
+# A list of sources in a piece of JSON beside the answer, and a sheet of paper before a file's name
+_JSON_SOURCES = Pattern(
+    r"(?:```\w{0,9}\s{0,3})?(?:\{\s{0,9})?"
+    r"\"(?:sources?|citations?|references?|cited|(?:source|doc|document|passage|chunk|cited)_?ids?)\""
+    r"\s?:\s?\[([^\[\]{}]{1,400})\](?:\s{0,9}\})?(?:\s{0,3}```)?",
+    IGNORE_CASE,
+)
+_PICTURED_FILE = Pattern(
+    r"[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?\s?([\w][\w .()-]{0,60}\.(?:pdf|docx?|md|html?|txt"
+    r"|pptx?|xlsx?|csv|json|rst))\b",
+    IGNORE_CASE,
+)
 
 
 @dataclass(slots=True)
@@ -424,6 +453,7 @@ _Reader = Callable[[_Answer], None]
 def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
     """Return the markers of an answer in their order, at most `MAX_MARKS`."""
     text = answer
+    listed = list(_JSON_SOURCES.finditer(text)) if '":' in text or '" :' in text else []
     if "`[" in text:
         text = _uncode_markers(text)
     if "`" in text or "~~~" in text:
@@ -435,9 +465,12 @@ def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
     if "&lt;" in text:
         text = _ESCAPED_TAG.sub(lambda match: f"   <{match[1]}>   ", text)
     readers = list(_forms(text))
-    if not readers:
+    if not readers and not listed:
         return []
     state = _Answer(text, resolver)
+    for match in listed:
+        body = match[1].replace('"', " ")
+        state.take(*match.span(), resolver.read(body, match.start(), marked=True))
     if "]:" in text:
         _read_definitions(state)
     if _read_source_lines in readers:
@@ -448,6 +481,7 @@ def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
             break
     state.found.sort(key=lambda marker: marker.start)
     _fill_ranges(text, state.found)
+    _widen(text, state.found)
     return state.found[:MAX_MARKS]
 
 
@@ -463,6 +497,25 @@ def _fill_ranges(text: str, found: list[Marker]) -> None:
         begin, end = (_last_number(text[one.start : one.end]) for one in (first, last))
         if between and end - begin == len(between):
             low.passages[:] = between
+
+
+def _widen(text: str, found: list[Marker]) -> None:
+    """Take into the markers the brackets and words around them: "(see [1] and [2])", ":cite[1]"."""
+    at = 0
+    while at < len(found):
+        first = last = found[at]
+        at += 1
+        while at < len(found) and _JOINS.match(text[last.end : found[at].start][:8]):
+            last = found[at]
+            at += 1
+        before = text[max(0, first.start - _AROUND) : first.start]
+        opened = max(before.rfind("("), before.rfind("（"))
+        if text[last.end : last.end + 1] in (")", "）") and opened >= 0:
+            if _LEADING_WORDS.match(before, opened + 1):
+                first.start += opened - len(before)
+                last.end += 1
+        elif directive := _DIRECTIVE.search(before):
+            first.start -= len(before) - directive.start()
 
 
 def _last_number(marker: str) -> int:
@@ -486,6 +539,8 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_links
     if wide:
         yield _read_wide
+    if wide or "@" in text or "#" in text or "~" in text:
+        yield _read_quoted_ids
     if square:
         yield _read_square
     if "(" in text or (wide and "（" in text):
@@ -500,6 +555,8 @@ def _forms(text: str) -> Iterator[_Reader]:
         yield _read_raised
     if wide and ("\u20e3" in text or "«" in text):
         yield _read_keycaps
+    if wide:
+        yield _read_pictured_files
     if _NUMBERED.stand_in(text):
         yield _read_spoken
     if "://" in text:
@@ -611,7 +668,10 @@ def _read_tags(state: _Answer) -> None:
         given = {key.lower(): a or b or c for key, a, b, c in _ATTRIBUTE.findall(match[2])}
         link = given.pop("href", "")
         close = -1 if match.group().endswith("/>") else text.find(f"</{match[1]}>", end, end + 400)
+        if name.endswith("s") and _TAG.match(text, end):
+            continue  # "<citations><citation>1</citation>…"
         inside = _INNER_TAG.sub("", text[end:close]).strip(_BRACKETS) if close >= 0 else ""
+        inside = ", ".join(filter(None, map(str.strip, inside.split("\n"))))
         if re.fullmatch(r"[\d\s,;\[\]–-]{1,60}", inside):
             inside = re.sub(r"\]\s?\[", ",", inside).replace("[", "").replace("]", "")
         stop = close + len(name) + 3 if close >= 0 else end
@@ -727,6 +787,25 @@ def _read_wide(state: _Answer) -> None:
         state.take(*match.span(), targets)
 
 
+def _read_quoted_ids(state: _Answer) -> None:
+    """Read "‹d1›", "«d1, d2»", "@d1" and "#d1" where they are ids of passages."""
+    for match in _QUOTED_IDS.finditer(state.text):
+        if state.is_taken(*match.span()):
+            continue
+        pieces = re.split(r"\s?[,;、]\s?", match[1] or match[2])
+        indices = [None if one.isdecimal() else state.resolver.by_id(one) for one in pieces]
+        known = [index for index in indices if index is not None]
+        if len(known) == len(pieces):
+            state.take(*match.span(), Targets(known))
+
+
+def _read_pictured_files(state: _Answer) -> None:
+    for match in _PICTURED_FILE.finditer(state.text):
+        if not state.is_taken(*match.span()):
+            index = state.resolver.by_name(match[1], match.start())
+            state.take(*match.span(), None if index is None else Targets([index]))
+
+
 def _read_square(state: _Answer) -> None:
     text = state.text
     candidates = [
@@ -735,6 +814,7 @@ def _read_square(state: _Answer) -> None:
         if not state.is_taken(*match.span()) and not _is_index(text, *match.span())
     ]
     bodies = [_plain(match[2].removesuffix("\\")).strip("*_ ") for match in candidates]
+    bodies = [_RANGE_IN_WORDS.sub(lambda found: f"{found[1]}-{found[2]}", one) for one in bodies]
     _count_from_zero(state, bodies)
     classes = any(_CLASS.match(body) and _SURE_CLASS.search(body) for body in bodies)
     boxes = bool(_BOX.search(text))
@@ -862,6 +942,9 @@ def _read_round(state: _Answer) -> None:
             continue
         if text[start - 1 : start] == "(" and text[end : end + 1] == ")":
             start, end = start - 1, end + 1
+        if _OWN_PAGE.match(body) and state.is_taken(max(0, start - 2), start):
+            state.take(start, end, None)  # "[manual.pdf] (p. 3)"
+            continue
         if re.fullmatch(r"\d{1,2}(?:\s?,\s?\d{1,2}){0,5}", body):
             before = text[max(0, start - _AROUND) : start]
             if (
@@ -885,8 +968,8 @@ def _read_round(state: _Answer) -> None:
             targets = state.resolver.read(body, start)
             if targets:
                 state.take(start, end, targets)
-        elif _ID.match(body) and not body.isdecimal():
-            index = state.resolver.by_id(body)
+        elif (named := _ID.match(body)) and not body.isdecimal():
+            index = state.resolver.by_id(named[1])
             if index is not None:
                 state.take(start, end, Targets([index]))
         elif re.fullmatch(r"[\w.-]{1,40}(?:\s?[,;]\s?[\w.-]{1,40}){1,9}", body):
@@ -916,7 +999,8 @@ def _read_braces(state: _Answer) -> None:
         if index is not None:  # "{{cite web|url=https://…}}"
             state.take(*match.span(), Targets([index]))
             continue
-        index = state.resolver.by_id(body) if _ID.match(body) and not body.isdecimal() else None
+        named = _ID.match(body)
+        index = state.resolver.by_id(named[1]) if named and not body.isdecimal() else None
         if (
             body.isdecimal()
             and len(body) < 3

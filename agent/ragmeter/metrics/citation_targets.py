@@ -20,7 +20,7 @@ _MAX_QUOTE = 300
 _MAX_NAME = 400  # characters of a name in the metadata of a passage
 _AROUND = 240  # characters before a marker that tell which page of a document is meant
 
-_SEPARATOR = r"(?:[,;、，；・|](?:\s?and\b)?|[-–—~〜]|\b(?:and|und|et|y|e)\b|&|\+)"
+_SEPARATOR = r"(?:[,;、，；・|](?:\s?and\b)?|[-–—~〜]|\b(?:and|or|und|oder|et|ou|y|e|o)\b|&|\+)"
 # No number of four digits begins with 0: "[555-0134]" is a telephone number.
 _NUMBER = r"#?(?:0\d{0,2}|[1-9]\d{0,3})"
 _NUMBERS = Pattern(rf"\s*{_NUMBER}\s*(?:{_SEPARATOR}\s*{_NUMBER}\s*){{0,40}}\Z")
@@ -55,6 +55,8 @@ _PAGE = Pattern(
     r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
     IGNORE_CASE,
 )
+# Of a form or a log: "[address line 1]"
+_LINE = Pattern(r"\A\s?[a-z][a-z ]{0,40}\sline\s\d{1,4}\s?\Z")
 _TITLED = Pattern(r"(\d{1,3})\s?[:–—-]\s?[^\W\d]")
 # "1:manual.pdf", "1 - manual.pdf"
 _NUMBERED_NAME = Pattern(r"(\d{1,3})(?:\s?[:|]\s?|\s[-–—]\s)(\S.{2,})\Z")
@@ -268,7 +270,7 @@ class Resolver:
             if titled := _TITLED.match(rest):  # "Source 1: Refund policy"
                 return self._read_numbers(titled[1], marked=True)
             cites = name["label"] is None or ":" in name.group()
-            if cites or " " in name.group().rstrip():
+            if cites or " " in name.group().rstrip(" \t_#.-="):
                 body = rest  # "see manual.pdf", "Source: manual.pdf"
             marked = marked or (cites and name["sign"] not in ("#", "^"))
         index = self.by_name(body, at)
@@ -342,7 +344,7 @@ class Resolver:
             return out
         if named_file and self.has_file_names():
             out.dangling = 1  # a document that nobody has retrieved
-        elif (marked and body) or named_file or (paged and body):
+        elif (marked and body) or named_file or (paged and not _LINE.search(body)):
             out.unread = 1
         return out
 
