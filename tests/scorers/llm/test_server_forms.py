@@ -680,6 +680,15 @@ OTHER_APIS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"message": {"role": "assistant", "content": ANSWER}}, "Cohere's", "finish_reason"),
     ({"output": {"text": VERDICT, "finish_reason": "stop"}}, "DashScope's", "stopReason"),
+    ({"result": {"response": VERDICT}, "success": True}, "Cloudflare's", "finish_reason"),
+    ({"generated_text": VERDICT}, "Text Generation Inference's", "finish_reason"),
+    ({"predictions": [VERDICT], "model": "projects/p"}, "Vertex AI's", "finish_reason"),
+    ({"response": VERDICT, "done": True}, "Ollama's", "done_reason"),
+    ({"content": VERDICT, "stop": True}, "llama.cpp's", "finish_reason"),
+    ({"text_output": VERDICT, "model_name": "m"}, "Triton's", "finish_reason"),
+    ({"outputs": [{"data": [VERDICT]}]}, "KServe's", "finish_reason"),
+    ({"results": [{"generated_text": VERDICT}]}, "watsonx's", "finish_reason"),
+    ({"object": "list", "data": [{"embedding": [0.1]}]}, "embeddings", "finish_reason"),
 ]
 
 
@@ -694,6 +703,95 @@ def test_a_reply_of_another_api_is_named_and_no_money_is_spent_on_more_of_them(
     assert name in caplog.text
     assert "check base_url" in caplog.text
     assert Asked(script({**reply, end: "guardrail_intervened"})).once() == "judge_refused"
+
+
+@pytest.mark.parametrize(
+    ("reply", "name"),
+    [
+        ([{"generated_text": VERDICT}], "Text Generation Inference's"),
+        ([[{"generated_text": [{"role": "assistant", "content": VERDICT}]}]], "Inference's"),
+        ({"choices": [{"text": VERDICT, "finish_reason": "stop"}]}, "older Completions"),
+        ({"urls": {"get": "https://a"}, "version": "1", "output": None}, "Replicate's"),
+    ],
+)
+def test_a_list_and_a_text_without_a_message_are_of_another_api(
+    reply: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked(lambda *_: httpx.Response(200, json=reply))
+    assert asked.once() == "judge_error"
+    assert asked.outcomes == ["denied"]
+    assert name in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "seconds"),
+    [
+        (
+            429,
+            [
+                {
+                    "error": {
+                        "code": 429,
+                        "message": "You exceeded your current quota.",
+                        "details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "34s"}],
+                    }
+                }
+            ],
+            34,
+        ),
+        (429, {"error": {"message": "Rate limit reached. Please try again in 7.66s. Need"}}, 7.66),
+        (429, {"error": {"message": "Limit. Please try again in 620ms. Visit"}}, 0.62),
+        (429, {"error": {"message": "Limit. Please try again in 1m12.3s."}}, 60),
+        (429, {"error": {"message": "Please retry after 23 seconds. Go here"}}, 23),
+        (503, {"error": "Model m is currently loading", "estimated_time": 20.0}, 20),
+        (429, {"error": {"message": "slow", "retry_after": 1e9}}, 60),
+        (429, {"error": {"message": "slow", "retry_after": "soon"}}, None),
+        (429, {"error": {"message": "slow", "retry_after": True}}, None),
+        (400, {"error": {"message": "try again in 7s"}}, None),
+    ],
+)
+def test_the_pause_that_a_server_asks_for_in_its_body_is_kept(
+    status: int, body: Any, seconds: float | None
+) -> None:
+    assert failed(body, status).retry_after == seconds
+    if seconds is not None:
+        asked = Asked(script(httpx.Response(status, json=body), completion()))
+        asked.once()
+        assert sum(asked.clock.slept) >= seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "outcome", "hopeless"),
+    [
+        (
+            200,
+            {"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}},
+            "denied",
+            1,
+        ),
+        (200, {"base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, "rate_limited", 0),
+        (200, {"error_code": 336501, "error_msg": "Rate limit reached for RPM"}, "rate_limited", 0),
+        (
+            429,
+            {"error": {"code": "1113", "message": "余额不足或无可用资源包,请充值。"}},
+            "rate_limited",
+            1,
+        ),
+        (429, {"error": "Your team has used all available credits or so"}, "rate_limited", 1),
+        (
+            429,
+            {"error": {"message": "no", "type": "exceeded_current_quota_error"}},
+            "rate_limited",
+            1,
+        ),
+        (400, {"errors": [{"code": 7000, "message": "No route for that URI"}]}, "denied", 1),
+    ],
+)
+def test_what_only_a_person_can_mend_is_told_apart(
+    status: int, body: Any, outcome: str, hopeless: int
+) -> None:
+    found = failed(body, status)
+    assert (found.outcome, found.hopeless) == (outcome, bool(hopeless))
 
 
 def test_geminis_own_reply_is_one_of_them_and_its_filter_a_refusal() -> None:

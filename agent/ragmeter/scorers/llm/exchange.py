@@ -241,7 +241,8 @@ class ServerConnection:
         reply = read(response.status_code, content)
         if isinstance(reply, FailedAttempt):
             reply.status = response.status_code
-            reply.retry_after = parse_retry_after(response.headers, self.timing.clock())
+            pause = parse_retry_after(response.headers, self.timing.clock())
+            reply.retry_after = reply.retry_after if pause is None else pause
         return reply
 
 

@@ -10,10 +10,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
+from ragmeter.core.retries import bounded_pause, read_duration
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
+from ragmeter.scorers.llm.other_apis import find_other_api
 from ragmeter.scorers.llm.questions import THOUGHTS
 from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scorers.llm.server_words import page_text, printable_words
@@ -58,23 +60,6 @@ _REFUSED_BY_GATEWAY = re.compile(
 )
 
 
-class _OtherApi(NamedTuple):
-    """An API that is not that of chat completions: its replies have `key`, and `end` ends them."""
-
-    name: str
-    key: str
-    kind: type
-    end: str
-
-
-_OTHER_APIS = (
-    _OtherApi("Gemini's own API", "candidates", list, "finishReason"),
-    _OtherApi("Anthropic's Messages API", "content", list, "stop_reason"),
-    _OtherApi("Bedrock's Converse or DashScope's own API", "output", dict, "stopReason"),
-    _OtherApi("OpenAI's Responses API", "output", list, "status"),
-    _OtherApi("Ollama's or Cohere's own API", "message", dict, "finish_reason"),
-)
-
 _COMMENTS = re.compile(rb"\s*(?::[^\r\n]*(?:\s+|\Z))+")
 
 # Of all that a refusal behind a gateway is wrapped in: levels and fields that are looked at.
@@ -106,7 +91,12 @@ _MOST_OUTPUT = re.compile(
 _THOUGHTS_BEGIN = tuple(begin for begin, _ in THOUGHTS)
 
 # Out of money or quota: 429 by status, and no pause helps.
-_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_exceeded"}
+_QUOTA_CODES = {
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "quota_exceeded",
+    "exceeded_current_quota_error",
+}
 
 # A bad key or an account without money, with status 400: by a code, or how the message begins.
 _ACCOUNT_CODES = {"api_key_invalid", "arrearage", "budget_exceeded", "account_deactivated"}
@@ -121,8 +111,20 @@ _MODEL_CODES = {
 }
 _ACCOUNT = re.compile(
     r"(api key not valid|invalid api key|(your )?credit balance is too low|budget has been exceeded"
-    r"|insufficient (balance|credits?|funds)\b|account \S{1,60} is suspended)"
+    r"|insufficient (balance|credits?|funds)\b|(your )?account \S{1,60} is suspended"
+    r"|no route for that uri)"
 )
+_OUT_OF_MONEY = re.compile(
+    r"used all available credits|(reached|exceeded) (its|your) (monthly )?spending limit"
+    r"|余额不足|欠费"
+)
+# In words alone, where a gateway has no status of its own for it
+_THROTTLED = re.compile(r"\A(\w{1,20} ){0,3}rate limit|too many requests|qps request limit")
+# "Please try again in 1m12.3s", "Please retry after 23 seconds"
+_PAUSE = re.compile(
+    r"\b(?:try again|retry) (?:in|after) ((?:\d{1,6}(?:\.\d{1,12})? ?[a-z]{1,12}){1,4})"
+)
+_PAUSE_KEYS = ("retryDelay", "retry_delay", "retry_after", "retryAfter", "retry_after_seconds")
 # The model wrote what is no JSON, which the next attempt may not do.
 _GENERATION_CODES = {"json_validate_failed"}
 _BEHIND = "provider returned error"  # all that OpenRouter says itself
@@ -188,6 +190,8 @@ def decode_json(body: bytes) -> Any:
 def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
     if isinstance(reply, list) and len(reply) == 1:  # Gemini's endpoint wraps errors in an array
         reply = reply[0]
+    if isinstance(reply, dict) and not reply.get("choices") and (failed := _failed_by_code(reply)):
+        return failed
     if isinstance(reply, dict) and _fails(reply):
         # some gateways send the failure of the server behind them with status 200
         return _failed_behind(reply)
@@ -243,7 +247,7 @@ def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
         return FailedAttempt("server_error", "the reply is a stream, which was not asked for")
     if _is_blocked(reply):
         return FailedAttempt("refused", "the prompt was blocked")
-    if isinstance(reply, dict) and (other := _other_api(reply)):
+    if other := _other_api(reply):
         return other
     what = "no chat completion"
     if reply is None and start.startswith((b"{", b"[")):
@@ -255,31 +259,17 @@ def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
     return FailedAttempt("server_error", f"the reply is {what}", words=words)
 
 
-def _other_api(reply: Mapping[str, Any]) -> FailedAttempt | None:
-    """Return the failure of a reply of another API than that of chat completions, if it is one.
-
-    Such a server gives no verdict until its address is changed, and each reply is paid for.
-    """
-    found = next((api for api in _OTHER_APIS if _is_of(reply, api.key, api.kind)), None)
+def _other_api(reply: Any) -> FailedAttempt | None:
+    """Return the failure of a reply of another API than that of chat completions, if it is one."""
+    found = find_other_api(reply)
     if found is None:
         return None
-    holder = reply
-    if found.key == "candidates":
-        first = next(iter(reply["candidates"]), None)
-        holder = first if isinstance(first, dict) else {}
-    finish = holder.get(found.end)
+    api, holder = found
+    finish = holder.get(api.end)
     if isinstance(finish, str) and _ENDS_REFUSED.search(finish.lower()):
         return FailedAttempt("refused", "by the model or a filter")
-    detail = f"the reply is of {found.name}, not of chat completions"
+    detail = f"the reply is of {api.name}, not of chat completions"
     return FailedAttempt("denied", detail, hopeless=True)
-
-
-def _is_of(reply: Mapping[str, Any], key: str, kind: type) -> bool:
-    value = reply.get(key)
-    if isinstance(value, dict):  # an error may have a field of that name, too
-        told = isinstance(value.get("message"), dict) or value.keys() & {"role", "text", "choices"}
-        value = value if told else None
-    return isinstance(value, kind)
 
 
 def _is_blocked(reply: Any) -> bool:
@@ -296,6 +286,20 @@ def _is_blocked(reply: Any) -> bool:
             if isinstance(one, dict) and one.get("filtered") is True:
                 return True
     return False
+
+
+def _failed_by_code(reply: Mapping[str, Any]) -> FailedAttempt | None:
+    """Return the failure of a reply with status 200 whose number says that it is one.
+
+    MiniMax has it in `base_resp`, Baidu beside its words.
+    """
+    holder = reply.get("base_resp")
+    holder = holder if isinstance(holder, Mapping) else reply
+    number = holder.get("status_code", holder.get("error_code"))
+    words = _first_text(holder, "status_msg", "error_msg")
+    if type(number) is not int or number == 0 or not words:
+        return None
+    return read_error_reply(502, {"error": {"message": words}}, b"")
 
 
 def _failed_behind(holder: Mapping[str, Any]) -> FailedAttempt:
@@ -388,6 +392,13 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
 
     `reply` is the decoded body, None where it is no JSON.
     """
+    failure = _read_error(status, reply, body)
+    if failure.outcome in ("rate_limited", "server_error"):
+        failure.retry_after = _pause_in(reply)
+    return failure
+
+
+def _read_error(status: int, reply: Any, body: bytes) -> FailedAttempt:
     if status == 413:
         return FailedAttempt("too_long", "status 413")
     complaint = _complaint(status, reply, body)
@@ -407,12 +418,14 @@ def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
             words=words,
         )
 
-    if status == 429 or code in _THROTTLED_CODES:
-        return failed("rate_limited", hopeless=code in _QUOTA_CODES)
+    broke = _ACCOUNT.match(message) or _OUT_OF_MONEY.search(message)
+    throttled = code in _THROTTLED_CODES or (status == 502 and _THROTTLED.search(message))
+    if status == 429 or throttled:
+        return failed("rate_limited", hopeless=bool(code in _QUOTA_CODES or broke))
     codes = _codes(reply)
     if status == 400 and code in _MODEL_CODES:
         return failed("denied", hopeless=True)
-    if status in (400, 412) and (not _ACCOUNT_CODES.isdisjoint(codes) or _ACCOUNT.match(message)):
+    if status in (400, 412, 502) and (not _ACCOUNT_CODES.isdisjoint(codes) or broke):
         return failed("denied", hopeless=True)
     refused_text = _REFUSED if status == 403 else _REFUSED_BY_GATEWAY
     if any(map(_REFUSED.search, codes)) or refused_text.search(message):
@@ -489,6 +502,34 @@ def _codes(reply: Any) -> list[str]:
         elif isinstance(value, list):
             left += [(item, depth + 1) for item in value[:_MOST_CODES]]
     return found
+
+
+def _pause_in(reply: Any) -> float | None:
+    """Return the seconds that an error asks for: Google's `retryDelay`, a field or its words."""
+    left = [(reply, 0)]
+    looked = 0
+    while left and looked < _MOST_CODES:
+        value, depth = left.pop()
+        looked += 1
+        if depth > _DEEPEST:
+            continue
+        if isinstance(value, list):
+            left += [(item, depth + 1) for item in value[:_MOST_CODES]]
+        if not isinstance(value, Mapping):
+            continue
+        for key, item in list(value.items())[:_MOST_CODES]:
+            if key in (*_PAUSE_KEYS, "estimated_time"):
+                seconds = read_duration(item[:60]) if isinstance(item, str) else item
+                if type(seconds) in (int, float) and (pause := bounded_pause(seconds)) is not None:
+                    return pause
+            elif key == "message" and isinstance(item, str):
+                found = _PAUSE.search(item[:_MESSAGE_CHARS].lower())
+                seconds = read_duration(found[1]) if found else None
+                if seconds is not None:
+                    return bounded_pause(seconds)
+            elif isinstance(item, Mapping | list):
+                left.append((item, depth + 1))
+    return None
 
 
 def _code_word(text: str) -> str:
