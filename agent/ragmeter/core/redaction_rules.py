@@ -9,6 +9,7 @@ it. Every repeat of the built-in patterns is bounded, so that no text makes thei
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import math
 import re
 import time
@@ -56,18 +57,45 @@ _NAMES_NUMBER = re.compile(
     r"[ \t:#]{1,3}\Z",
     re.IGNORECASE,
 )
+# Groups of one length that name no subscriber: "100-200-300", "200-400-800", "8080-8081-8082"
+_EVEN_GROUPS = re.compile(r"(\d{2,5})([ .\-/])\d{2,5}(?:\2\d{2,5}){1,3}\Z")
+# What is measured stands behind its numbers.
+_UNIT = re.compile(
+    r"\s?(?:(?:mg|µg|kg|ml|cl|mm|cm|km|ft|metres?|meters?|miles?|px|dpi|kw|mah|k?hz|mhz|ghz|[kmg]i?b"
+    r"|kcal|k?pa|psi|ppm|usd|eur|euros?|dollars?)\b|[%€£°])",
+    re.IGNORECASE,
+)
 _WITHIN_NUMBER = re.compile(r"\d\d[\-./]\Z")
 _AROUND = 30  # characters beside a finding in which such a number may begin and end
 
-# What stands before a number of four parts that is no address.
+# What stands before a number of four parts that is no address, and may stand before a second one.
+_SECOND = (
+    r"(?:[ \t:#=-]{0,3}\d{1,5}(?:\.\d{1,5}){1,3},?\s(?:to|and|or|through|und|oder|bis|et|ou|y)"
+    r"(?:\s(?:version|v))?)?[ \t:#=-]{0,3}\Z"
+)
 _NAMES_VERSION = re.compile(
-    r"(?:\b(?:v|ver|versions?|versión|versão|versione|wersj\w|версия|releases?|build|firmware|kernel|driver"
-    r"|patch|update|sdk|runtime|assembly|section|sect?|chapter|clause|article|paragraph|appendix|annex"
-    r"|abschnitt|kapitel|absatz|anhang|ziffer|figure|table|step|schritt|oid)\b\.?|§{1,2}|版本|バージョン|버전)"
-    r"[ \t:#=-]{0,3}\Z",
+    r"(?:\b(?:v|ver|versions?|versión|versão|versione|wersj\w|версия|releases?|build|firmware|kernel"
+    r"|driver|patch|update|sdk|runtime|assembly|section|sect?|chapter|clause|article|paragraph"
+    r"|appendix|annex|abschnitt|kapitel|absatz|anhang|ziffer|figure|table|step|schritt|oid)\b\.?"
+    rf"|§{{1,2}}|版本|バージョン|버전){_SECOND}",
     re.IGNORECASE,
 )
-_BEFORE = 24  # characters before a finding that may name it so
+# These tell a version alone where no address of a network of one's own is meant.
+_NAMES_PRODUCT = re.compile(
+    r"(?:\b(?:openssl|bios|uefi|chrome|chromium|firefox|python|java|jdk|php|ruby|gcc|\.net|windows"
+    r"|macos|ios|android|plug-?ins?|packages?|library|libraries|add-?ons?|installer|tested with"
+    rf"|(?:up|down)grad(?:e|ed|ing) (?:from|to))\b|[<>~]=){_SECOND}",
+    re.IGNORECASE,
+)
+_IS_VERSION = re.compile(
+    r",?\s(?:(?:or|and|oder|und|ou|et)\s(?:later|newer|above|higher|up|older|earlier|below|neuer)"
+    r"|of the (?:package|library|driver|plug-?in|firmware|software|app)\b"
+    r"|(?:is|was) (?:released|deprecated|out of support|end[ -]of[ -]life))"
+    r"|[ -]?(?:alpha|beta|rc\d?|snapshot)\b",
+    re.IGNORECASE,
+)
+_DOTTED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_BEFORE = 48  # characters before a finding that may name it so
 
 # Names of fields whose values are passwords, keys of at least `_MIN_KEY` signs, or short codes.
 _PASSWORD_NAME = re.compile(
@@ -373,6 +401,7 @@ def _phone(text: str, start: int, end: int) -> int | None:
     digits = sum(map(str.isdigit, match))
     if match[0] not in "+0(" and (
         _NO_PHONE.match(match)
+        or _is_series(text, end, match)
         or _NAMES_NUMBER.search(text[max(start - _BEFORE, 0) : start])
         or _in_fours(text, start, end)
     ):
@@ -380,6 +409,21 @@ def _phone(text: str, start: int, end: int) -> int | None:
     if match[0] not in "+0(" and (digits < 9 or (match[4:5] == "-" and match[7:8] == "-")):
         return None  # too short to be told from other numbers; or a date
     return end if 7 <= digits <= 15 and not _is_address(match) else None
+
+
+def _is_series(text: str, end: int, match: str) -> bool:
+    """Return whether groups of one length are measured, round, or grow by a step or a factor."""
+    groups = re.split(r"\D", match)
+    if not _EVEN_GROUPS.match(match) or len(set(map(len, groups))) != 1:
+        return False
+    numbers = [int(group) for group in groups]
+    pairs = list(itertools.pairwise(numbers))
+    return (
+        (len({after - before for before, after in pairs}) == 1 and numbers[0] != numbers[1])
+        or all(before and after == 2 * before for before, after in pairs)
+        or all(number % 50 == 0 for number in numbers)
+        or _UNIT.match(text, end) is not None
+    )
 
 
 def _in_fours(text: str, start: int, end: int) -> bool:
@@ -401,7 +445,15 @@ def _is_address(text: str) -> bool:
 
 def _address(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
-    if _NAMES_VERSION.search(text[max(start - _BEFORE, 0) : start]):
+    before = text[max(start - _BEFORE, 0) : start]
+    if _NAMES_VERSION.search(before):
+        return None
+    dots = _DOTTED.match(match)
+    if (
+        dots
+        and (_NAMES_PRODUCT.search(before) or _IS_VERSION.match(text, start + dots.end()))
+        and not (_is_address(dots.group()) and ipaddress.ip_address(dots.group()).is_private)
+    ):
         return None
     for candidate in (match, match.partition(".")[0]):  # the end of a sentence may follow
         candidate = candidate.rstrip(":.")
