@@ -193,7 +193,7 @@ class AnswerReader {
         Letters label = match.text(Text(text), 2);
         size_t first = label.find_first_not_of(U" ^"), last = label.find_last_not_of(U" ^");
         bool number = first != Letters::npos;
-        for (size_t at = first; number && at <= last; at++) number = is_digit(label[at]);
+        for (size_t at = first; number && at <= last; at++) number = is_decimal(label[at]);
         blank(match, text);
         std::copy(label.begin(), label.end(), text.begin() + match.start(2));
         if (!number) return;
@@ -238,7 +238,7 @@ class AnswerReader {
     bool is_abbreviation(const Letters& text, Py_ssize_t start, Py_ssize_t at, Py_ssize_t end) const {
         char32_t before = text[at ? at - 1 : text.size() - 1];
         Py_ssize_t low = at > 2 ? at - 2 : 0;
-        if (Py_UNICODE_ISLOWER(before) && !abbreviation_ends_.count(text.substr(low, at - low)))
+        if (is_lower(before) && !abbreviation_ends_.count(text.substr(low, at - low)))
             return false;
         Py_ssize_t first = std::max(start, at - 8);
         return abbreviation_.search(Text(text.substr(first, end - first)));
@@ -274,10 +274,10 @@ class AnswerReader {
                        std::vector<Py_ssize_t>& firsts, Answer& out) const {
         Match item;
         Py_ssize_t first = start;
-        bool plain = Py_UNICODE_ISUPPER(bare[start]) && bare[start] != 'S';
+        bool plain = is_upper(bare[start]) && bare[start] != 'S';
         if (!plain && item_.match(Text(bare), start, item, end)) {
             first = item.end();
-            if (std::any_of(bare.begin() + start, bare.begin() + first, is_digit)) blank(item, bare);
+            if (std::any_of(bare.begin() + start, bare.begin() + first, is_decimal)) blank(item, bare);
         }
         Sentence sentence;
         sentence.start = start;
@@ -306,7 +306,7 @@ class AnswerReader {
     // -- numbers and names
 
     void read_numbers(const Letters& text, std::vector<Number>& out) const {
-        if (std::none_of(text.begin(), text.end(), is_digit)) return;
+        if (std::none_of(text.begin(), text.end(), is_decimal)) return;
         Letters low;
         low.reserve(text.size());
         Text data(text);

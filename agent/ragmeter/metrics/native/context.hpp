@@ -11,7 +11,7 @@ namespace ragmeter {
 // Reads the words next to places of texts.
 class Context {
   public:
-    explicit Context(const English& english) : english_(english), word_("[^\\W\\d_]{3,}") {}
+    explicit Context(const English& english) : english_(english) {}
 
     // The stems of the content words next to a place, each once, sorted.
     std::vector<Letters> beside(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
@@ -57,16 +57,17 @@ class Context {
   private:
     static constexpr Py_ssize_t REACH = 60;  // characters beside a place that are looked at
 
-    void words(const Text& text, Py_ssize_t at, Py_ssize_t end, std::vector<Letters>& out) const {
-        Match match;
-        while (word_.search(text, at, match, end)) {
-            out.push_back(text.part(match.start(), match.end()));
-            at = match.end();
+    // The words of three letters and more of [at, end).
+    static void words(const Text& text, Py_ssize_t at, Py_ssize_t end, std::vector<Letters>& out) {
+        while (at < end) {
+            Py_ssize_t start = at;
+            while (at < end && is_alnum(text.at(at)) && !is_decimal(text.at(at))) at++;
+            if (at - start > 2) out.push_back(text.part(start, at));
+            at += at == start;
         }
     }
 
     const English& english_;
-    Pattern word_;
 };
 
 }  // namespace ragmeter

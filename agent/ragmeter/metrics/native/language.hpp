@@ -16,7 +16,7 @@ inline Script detect_script(const Text& text) {
     Py_ssize_t letters = 0, latin = 0, end = std::min<Py_ssize_t>(text.size, 200);
     for (Py_ssize_t at = 0; at < end; at++) {
         Py_UCS4 sign = text.at(at);
-        if (!Py_UNICODE_ISALPHA(sign)) continue;
+        if (!is_letter(sign)) continue;
         letters++;
         latin += sign < 0x250;
     }
@@ -158,7 +158,7 @@ class Languages {
             bool blank = Py_UNICODE_ISSPACE(sign);
             if (!blank && !inside) {
                 words++;
-                lower += Py_UNICODE_ISLOWER(sign) != 0;
+                lower += is_lower(sign) != 0;
             }
             inside = !blank;
         }

@@ -329,7 +329,7 @@ class Lexicon {
             data.flags = flags == vocabulary_.stem_flags.end() ? 0 : flags->second;
             if (signs[0] <= '9') data.flags |= DIGIT_FIRST;
             if (Py_UNICODE_ISDIGIT(signs[0])) data.flags |= DIGIT;
-            if (Py_UNICODE_ISDECIMAL(signs[0])) data.flags |= DECIMAL;
+            if (is_decimal(signs[0])) data.flags |= DECIMAL;
         }
         if (signs.size() >= vocabulary_.prefix) {
             std::string begin = utf8(signs.substr(0, vocabulary_.prefix));
@@ -390,7 +390,7 @@ class Lexicon {
             if (sign < 128) {
                 low = plain.sign[sign];
             } else {
-                Py_UCS4 letter = Py_UNICODE_ISALNUM(sign) ? lower_sign(sign) : 0;
+                Py_UCS4 letter = is_alnum(sign) ? lower_sign(sign) : 0;
                 low = 0;
                 if (letter) {
                     flat[length++] = (char)(0xC0 | letter >> 6);

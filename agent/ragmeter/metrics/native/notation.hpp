@@ -243,7 +243,7 @@ inline bool parse_figure(const Letters& text, bool scaled, Decimal& out) {
     Letters plain, power;
     bool behind = false;
     for (char32_t sign : text) {
-        sign = Py_UNICODE_TOLOWER(sign);
+        sign = lower_sign(sign);
         if (sign == 0x2019 || sign == '\'' || sign == ' ') continue;
         if (!behind && sign == 'e') { behind = true; continue; }
         (behind ? power : plain).push_back(sign);
@@ -281,7 +281,7 @@ inline bool parse_figure(const Letters& text, bool scaled, Decimal& out) {
     bool fraction = false;
     for (char32_t sign : plain) {
         if (sign == '.') { fraction = true; continue; }
-        if (!Py_UNICODE_ISDECIMAL(sign)) return false;
+        if (!is_decimal(sign)) return false;
         out.coefficient.push_back(U'0' + Py_UNICODE_TODECIMAL(sign));
         out.exponent -= fraction;
     }
@@ -356,46 +356,16 @@ class Notation {
         for (const char* word : SPELT) spelt_.add(word);
         for (const char* word : WORDY) wordy_.add(word);
         for (const char* word : BEGINNINGS) beginnings_.add(word);
+        for (Py_UCS4 sign = 0; sign < 256; sign++) lower_latin_[sign] = (uint8_t)lower_sign(sign);
+        for (Py_UCS4 sign = 0; sign < 128; sign++) figures_[sign] = is_figure(sign) || sign == '-';
     }
 
     // The numbers, dates and times of a text in order.
     void find(const Text& text, std::vector<Quantity>& out) const {
         std::vector<Py_ssize_t> starts;
+        find_starts(text, starts);
         Match match;
         Py_ssize_t end = 0;
-        for (Py_ssize_t at = 0; at < text.size; at++)
-            if ((is_figure(text.at(at)) && !joins_before(text, at)) || begins_wide_half(text.at(at)) || is_minus(text, at))
-                starts.push_back(at);
-        Letters wide;
-        std::string narrow;
-        Text low;
-        bool longer = false;
-        if (text.kind == 1) {  // so is its lower case
-            narrow.resize(text.size);
-            for (Py_ssize_t place = 0; place < text.size; place++)
-                narrow[place] = (char)lower_sign(((const uint8_t*)text.data)[place]);
-            low = Text(narrow.data(), 1, text.size);
-        } else {
-            for (Py_ssize_t place = 0; place < text.size; place++) {
-                wide.push_back(lower_sign(text.at(place)));
-                longer |= text.at(place) == 0x130;  // whose lower case are two characters
-            }
-            low = Text(wide);
-        }
-        if (!longer && spelt_.stand_in(low)) {
-            Py_ssize_t at = 0;
-            while (at + 1 < low.size) {
-                const Letters* word = beginnings_.standing(low, at);
-                if (!word || joins_before(low, at)) {
-                    at++;
-                    continue;
-                }
-                Py_ssize_t next = at + (Py_ssize_t)word->size();
-                if (!is_article(*word) || leads_on(low, next)) starts.push_back(at);
-                at = next;
-            }
-            std::sort(starts.begin(), starts.end());
-        }
         int count = 0;
         for (Py_ssize_t start : starts) {
             if (start < end || !quantity_.match(text, start, match)) continue;
@@ -413,11 +383,8 @@ class Notation {
 
     // Whether a text may have a number.
     bool may_have(const Text& text) const {
-        for (Py_ssize_t at = 0; at < text.size; at++) {
-            Py_UCS4 sign = text.at(at);
-            if (sign < 128 ? sign >= '0' && sign <= '9' : Py_UNICODE_ISDECIMAL(sign) || begins_wide_half(sign))
-                return true;
-        }
+        for (Py_ssize_t at = 0; at < text.size; at++)
+            if (is_decimal(text.at(at)) || begins_wide_half(text.at(at))) return true;
         return wordy_.stand_in(text);
     }
 
@@ -445,11 +412,11 @@ class Notation {
             for (const Text& passage : passages) stands = stands || Context::stands_in(raw, passage);
             // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
             if (stands && !item.zoned && item.kind() != U"temperature") continue;
+            if (all_decimal(raw) && raw.size() < 3 && !is_counted(text, item)) continue;
             if (known.empty()) {
                 for (const Text& passage : passages) known.push_back(read_all(passage));
                 known.push_back(read_all(query));
             }
-            if (all_decimal(raw) && raw.size() < 3 && !is_counted(text, item)) continue;
             bool is_said = is_known(item, known);
             std::vector<Letters> beside;
             bool is_replaced = false;
@@ -481,7 +448,7 @@ class Notation {
                 Py_ssize_t start = has_figure ? item.figure : item.start, end = has_figure ? item.figure_end : item.end;
                 if (count == changes.size()) changes.push_back({start, end, text.part(start, end)});
                 Change& written = changes.back();
-                bool joined = written.end < text.size && Py_UNICODE_ISALPHA(text.at(written.end));
+                bool joined = written.end < text.size && is_letter(text.at(written.end));
                 if (written.text.back() == ' ') written.text.pop_back();
                 written.text += OTHER;
                 if (joined) written.text.push_back(' ');
@@ -513,7 +480,7 @@ class Notation {
     // The sign that joins two numbers at a place: '-' for a result or range, '&' for "and", 'x' for
     // measures, '.' and '/'; 0 for any other. `next` becomes the place of the number behind it.
     static Py_UCS4 joining(const Text& text, Py_ssize_t at, Py_ssize_t& next) {
-        auto digit = [&](Py_ssize_t place) { return place < text.size && Py_UNICODE_ISDECIMAL(text.at(place)); };
+        auto digit = [&](Py_ssize_t place) { return place < text.size && is_decimal(text.at(place)); };
         static const Letters dashes = U"-:\u2010\u2011\u2012\u2013\u2014\u2212";
         static const Letters words[] = {U" to ", U" : ", U" and "};
         if (at >= text.size) return 0;
@@ -536,7 +503,7 @@ class Notation {
     static void read_number(const Text& text, Py_ssize_t& at, Joined& one) {
         auto digits = [&](Py_ssize_t place) {
             Py_ssize_t count = 0;
-            while (place + count < text.size && Py_UNICODE_ISDECIMAL(text.at(place + count))) count++;
+            while (place + count < text.size && is_decimal(text.at(place + count))) count++;
             return count;
         };
         bool first = one.numbers == 0 || one.key[0] != '.';
@@ -573,17 +540,25 @@ class Notation {
         return colon != Letters::npos && colon < 3 && written.size() == colon + 3 && written[colon + 1] < '6';
     }
 
+    // Go on to the next number, which may begin with a "v". False where it is part of a word, which is passed over.
+    static bool find_number(const Text& text, Py_ssize_t& at, Py_ssize_t& start) {
+        at = find_decimal(text, at);
+        if (at == text.size) return false;
+        start = at > 0 && (text.at(at - 1) | 32) == 'v' ? at - 1 : at;
+        if (start == 0 || !is_alnum(text.at(start - 1))) return true;
+        while (at < text.size && is_alnum(text.at(at))) at++;
+        return false;
+    }
+
     static std::vector<Joined> find_joined(const Text& text) {
         std::vector<Joined> out;
         for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
-            Py_UCS4 sign = text.at(at);
-            if (!is_alnum(sign)) { at++; continue; }
-            Joined one{at, at, Letters(), 0, false, {}};
-            bool version = (sign == 'v' || sign == 'V') && at + 1 < text.size && Py_UNICODE_ISDECIMAL(text.at(at + 1));
-            if (version) at++;
-            bool alone = version || Py_UNICODE_ISDECIMAL(sign), mixed = false;
+            Py_ssize_t start = at;
+            if (!find_number(text, at, start)) continue;
+            Joined one{start, at, Letters(), 0, false, {}};
+            bool alone = true, mixed = false;
             while (at < text.size && is_alnum(text.at(at))) {
-                if (!alone || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
+                if (!alone || !is_decimal(text.at(at))) {  // the rest of a word
                     alone = false;
                     at++;
                     continue;
@@ -616,22 +591,22 @@ class Notation {
         static const Letters signs = U" -./()\u2010\u2011\u2013\u00A0";
         std::vector<Joined> out;
         for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
-            Py_UCS4 sign = text.at(at);
-            if (!is_alnum(sign) && sign != '+' && sign != '(') { at++; continue; }
-            Joined one{at, at, Letters(), 0, false, {}};
-            bool plus = sign == '+';
-            if (plus || sign == '(') at++;
-            if (at >= text.size || !Py_UNICODE_ISDECIMAL(text.at(at))) {  // the rest of a word
+            at = find_decimal(text, at);
+            if (at == text.size) break;
+            Py_UCS4 sign = at > 0 ? text.at(at - 1) : 0;
+            if (is_alnum(sign)) {  // the rest of a word
                 while (at < text.size && is_alnum(text.at(at))) at++;
                 continue;
             }
+            bool plus = sign == '+', bracket = sign == '(';
+            Joined one{at - (plus || bracket), at, Letters(), 0, false, {}};
             Py_ssize_t next = at;
-            while (next < text.size && Py_UNICODE_ISDECIMAL(text.at(next))) {
-                while (next < text.size && Py_UNICODE_ISDECIMAL(text.at(next))) one.key.push_back((char32_t)text.at(next++));
+            while (next < text.size && is_decimal(text.at(next))) {
+                while (next < text.size && is_decimal(text.at(next))) one.key.push_back((char32_t)text.at(next++));
                 one.end = at = next;
                 for (int more = 0; more < 3 && next < text.size && signs.find(text.at(next)) != Letters::npos; more++) next++;
             }
-            bool called = plus || sign == '(' || one.key[0] == '0';
+            bool called = plus || bracket || one.key[0] == '0';
             if (called && one.key.size() >= 7 && one.key.size() <= 15) out.push_back(std::move(one));
         }
         return out;
@@ -736,6 +711,7 @@ class Notation {
     void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts,
                      std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
         std::vector<Joined> mine = find_joined(text);
+        if (mine.empty()) return;
         std::unordered_set<Letters> said;
         for (const Joined& one : mine) said.insert(one.key);
         std::vector<std::vector<Joined>> known;
@@ -774,7 +750,7 @@ class Notation {
             if (written.empty() && !is_replaced) continue;
             bool has_it = !written.empty();
             if (!has_it) written = raw + OTHER;
-            if (one.end < text.size && Py_UNICODE_ISALPHA(text.at(one.end))) written.push_back(' ');
+            if (one.end < text.size && is_letter(text.at(one.end))) written.push_back(' ');
             put({one.start, one.end, written}, replaced, changes);
             if (!has_it) replaced.push_back(one.start);
         }
@@ -794,6 +770,55 @@ class Notation {
         std::vector<Place> places;
     };
 
+    // Where quantities may begin, in order.
+    void find_starts(const Text& text, std::vector<Py_ssize_t>& out) const {
+        text.visit([&](const auto& signs) { find_figures(signs, out); });
+        if (text.kind == 1) {  // so is its lower case
+            std::string low(text.size, 0);
+            const uint8_t* signs = (const uint8_t*)text.data;
+            for (Py_ssize_t at = 0; at < text.size; at++) low[at] = (char)lower_latin_[signs[at]];
+            find_beginnings(Signs<uint8_t>{(const uint8_t*)low.data(), text.size}, Text(low.data(), 1, text.size), out);
+            return;
+        }
+        Letters low(text.size, 0);
+        for (Py_ssize_t at = 0; at < text.size; at++) {
+            if (text.at(at) == 0x130) return;  // whose lower case are two characters
+            low[at] = lower_sign(text.at(at));
+        }
+        find_beginnings(Signs<char32_t>{low.data(), text.size}, Text(low), out);
+    }
+
+    template <class Sign>
+    void find_figures(const Signs<Sign>& text, std::vector<Py_ssize_t>& out) const {
+        for (Py_ssize_t at = 0; at < text.size; at++) {
+            const Py_UCS4 sign = text.at(at);
+            if (sign < 128 && !figures_[sign]) continue;
+            if ((is_figure(sign) && !joins_before(text, at)) || begins_wide_half(sign) || is_minus(text, at)) out.push_back(at);
+        }
+    }
+
+    // Where words begin quantities, beside what was found before.
+    template <class Sign>
+    void find_beginnings(const Signs<Sign>& low, const Text& text, std::vector<Py_ssize_t>& out) const {
+        const size_t before = out.size();
+        for (Py_ssize_t at = 0; at < low.size;) {
+            if (!in_word(low.at(at))) {
+                at++;
+                continue;
+            }
+            if (const Letters* word = joins_before(low, at) ? nullptr : beginnings_.standing(low, at)) {
+                Py_ssize_t next = at + (Py_ssize_t)word->size();
+                if (!is_article(*word) || leads_on(text, next)) out.push_back(at);
+                at = next;
+                if (!is_word(low.at(at - 1))) continue;
+            }
+            while (at < low.size && in_word(low.at(at))) at++;
+        }
+        if (out.size() == before) return;
+        if (!spelt_.stand_in(text)) out.resize(before);
+        std::inplace_merge(out.begin(), out.begin() + (Py_ssize_t)before, out.end());
+    }
+
     static bool is_article(const Letters& word) { return word == U"a " || word == U"the "; }
 
     // Whether what stands behind an article makes a quantity with it: a number, a word that begins
@@ -808,7 +833,7 @@ class Notation {
     static bool is_figure(Py_UCS4 sign) {
         if (sign < 128) return (sign >= '0' && sign <= '9') || sign == '$';
         static const Letters signs = U"€£¥₹₩₽₺₫₱₪฿";
-        return signs.find(sign) != Letters::npos || Py_UNICODE_ISDECIMAL(sign);
+        return signs.find(sign) != Letters::npos || is_decimal(sign);
     }
 
     static bool begins_wide_half(Py_UCS4 sign) {
@@ -817,15 +842,17 @@ class Notation {
     }
 
     // Whether a sign before a number stands there that is no hyphen.
-    static bool is_minus(const Text& text, Py_ssize_t at) {
+    template <class Source>
+    static bool is_minus(const Source& text, Py_ssize_t at) {
         Py_UCS4 sign = text.at(at);
         if (sign != '-' && sign != 0x2212 && sign != 0x2013) return false;
-        if (at + 1 >= text.size || !Py_UNICODE_ISDECIMAL(text.at(at + 1))) return false;
+        if (at + 1 >= text.size || !is_decimal(text.at(at + 1))) return false;
         return at == 0 || Py_UNICODE_ISSPACE(text.at(at - 1)) || text.at(at - 1) == '(';
     }
 
     // Whether what stands at a place goes on with a word or a number.
-    static bool joins_before(const Text& text, Py_ssize_t at) {
+    template <class Source>
+    static bool joins_before(const Source& text, Py_ssize_t at) {
         return at > 0 && (text.at(at - 1) == '.' || is_word(text.at(at - 1)));
     }
 
@@ -838,10 +865,10 @@ class Notation {
         Py_ssize_t before = item.start - 1, behind = item.end + 1;
         if (before < 1 || text.at(before) != ' ' || behind >= text.size) return false;
         Py_UCS4 after = text.at(item.end);
-        if (after != '(' && (after != ' ' || !Py_UNICODE_ISLOWER(text.at(behind)))) return false;
+        if (after != '(' && (after != ' ' || !is_lower(text.at(behind)))) return false;
         if (text.at(before - 1) == ',') return true;
         Py_ssize_t start = before;
-        while (start > 0 && before - start < 12 && Py_UNICODE_ISALPHA(text.at(start - 1))) start--;
+        while (start > 0 && before - start < 12 && is_letter(text.at(start - 1))) start--;
         return start < before && !cited.count(lower(text.part(start, before)));
     }
 
@@ -1018,7 +1045,7 @@ class Notation {
     }
 
     static long day_number(const Letters& day) {
-        if (Py_UNICODE_ISDECIMAL(day[0])) return number_of(day);
+        if (is_decimal(day[0])) return number_of(day);
         static const char* const names[] = {
             "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
             "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth",
@@ -1066,7 +1093,7 @@ class Notation {
     // Of a number up to 99 in digits or as "十五", "〇五".
     static long wide_number(const Letters& text) {
         static const Letters signs = U"〇一二三四五六七八九";
-        if (Py_UNICODE_ISDECIMAL(text[0])) return number_of(text);
+        if (is_decimal(text[0])) return number_of(text);
         long tens = 0, last = 0;
         for (char32_t sign : text) {
             if (sign == U'十') { tens = last ? last : 1; last = 0; continue; }
@@ -1186,7 +1213,7 @@ class Notation {
     // Of a number in digits or words, 0 if it is none.
     static long small_number(const Letters& text) {
         unsigned __int128 value = 0;
-        if (Py_UNICODE_ISDECIMAL(text[0])) return number_of(text);
+        if (is_decimal(text[0])) return number_of(text);
         Letters low = lower(text);
         return low == U"a" || low == U"an" ? 1 : parse_words(low, value) ? (long)value : 0;
     }
@@ -1494,7 +1521,7 @@ class Notation {
                 Letters scale = lower(of(G_SCALE)), sign = of(G_SIGN), name = of(G_NAME);
                 while (!scale.empty() && (scale.back() == '.' || scale.back() == ' ')) scale.pop_back();
                 while (!scale.empty() && (scale[0] == '.' || scale[0] == ' ')) scale.erase(0, 1);
-                bool attached = of(G_SCALE) == U"M" && Py_UNICODE_ISDECIMAL(text.at(match.start(groups_[G_SCALE]) - 1));
+                bool attached = of(G_SCALE) == U"M" && is_decimal(text.at(match.start(groups_[G_SCALE]) - 1));
                 bool letter = (scale == U"m" && !attached) || scale == U"t" || scale == U"mm";
                 Group figure = G_FIGURE;
                 Letters measure = of(G_MEASURE);
@@ -1520,7 +1547,7 @@ class Notation {
                 Letters power = of(G_POWER);
                 if (!power.empty()) value.scale(number_of(power));
                 if (lower(percent.substr(0, 1)) == U"b") value.exponent -= 2;  // basis points
-                item.attached = item.end > match.end(groups_[figure]) && Py_UNICODE_ISALPHA(text.at(match.end(groups_[figure])));
+                item.attached = item.end > match.end(groups_[figure]) && is_letter(text.at(match.end(groups_[figure])));
                 if (metres && scale == U"m" && of(G_SCALE) == U"m") {  // or millions
                     Decimal length = value;
                     length.exponent -= 6;
@@ -1582,6 +1609,8 @@ class Notation {
     Pattern quantity_;
     int groups_[G_COUNT];
     Words spelt_, wordy_, beginnings_;
+    bool figures_[128] = {};  // which may be the first character of a number
+    uint8_t lower_latin_[256];
 };
 
 }  // namespace ragmeter

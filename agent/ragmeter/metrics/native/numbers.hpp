@@ -7,10 +7,6 @@
 
 namespace ragmeter {
 
-inline bool is_digit(Py_UCS4 sign) {
-    return sign < 128 ? sign >= '0' && sign <= '9' : Py_UNICODE_ISDECIMAL(sign);
-}
-
 struct Number {
     Py_ssize_t start = 0, end = 0;
     Letters form, raw;  // in canonical form, and as written
@@ -34,9 +30,9 @@ class Numbers {
         Letters form;
         bool decimal = true;
         for (char32_t sign : raw) {
-            decimal = decimal && is_digit(sign);
+            decimal = decimal && is_decimal(sign);
             // digits of other scripts, full width ones among them
-            if (is_digit(sign)) form.push_back(U'0' + Py_UNICODE_TODECIMAL(sign));
+            if (is_decimal(sign)) form.push_back(U'0' + Py_UNICODE_TODECIMAL(sign));
             else if (sign != ',') form.push_back(sign);
         }
         if (decimal) return without_zeros(form);
@@ -63,7 +59,7 @@ class Numbers {
 
     static std::string digits_from(const Letters& form, size_t at) {
         std::string out;
-        for (; at < form.size() && is_digit(form[at]); at++) out.push_back((char)form[at]);
+        for (; at < form.size() && is_decimal(form[at]); at++) out.push_back((char)form[at]);
         return out;
     }
 

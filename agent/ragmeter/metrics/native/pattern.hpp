@@ -33,13 +33,13 @@ struct SignSet {
     }
 
     bool slow(char32_t sign) const {
-        if (ignore_case) sign = Py_UNICODE_TOLOWER(sign);
+        if (ignore_case) sign = lower_sign(sign);
         bool in = false;
         for (const auto& range : ranges)
             if (range.first <= sign && sign <= range.second) { in = true; break; }
         if (!in && classes) {
-            in = (classes & DIGITS && Py_UNICODE_ISDECIMAL(sign)) ||
-                (classes & NO_DIGITS && !Py_UNICODE_ISDECIMAL(sign)) ||
+            in = (classes & DIGITS && is_decimal(sign)) ||
+                (classes & NO_DIGITS && !is_decimal(sign)) ||
                 (classes & WORDS && is_word(sign)) || (classes & NO_WORDS && !is_word(sign)) ||
                 (classes & BLANKS && Py_UNICODE_ISSPACE(sign)) ||
                 (classes & NO_BLANKS && !Py_UNICODE_ISSPACE(sign));
@@ -58,7 +58,7 @@ struct SignSet {
             given.swap(ranges);
             for (const auto& range : given)
                 for (char32_t sign = range.first; sign <= range.second; sign++) {
-                    char32_t low = Py_UNICODE_TOLOWER(sign);
+                    char32_t low = lower_sign(sign);
                     add(low, low);
                     // what `re` takes for the same although lower case differs
                     if (low == 'i') add(0x131, 0x131);
@@ -306,7 +306,7 @@ class Pattern {
     }
 
     Part literal(char32_t sign) {
-        if (flags_ & IGNORE_CASE && (Py_UNICODE_ISALPHA(sign))) {
+        if (flags_ & IGNORE_CASE && (is_letter(sign))) {
             SignSet set;
             set.add(sign, sign);
             return one_set(set);
@@ -883,8 +883,8 @@ class Pattern {
                         for (; low < high; low++, at++) {
                             Py_UCS4 one = text[low], other = text[at];
                             if (pattern.flags_ & IGNORE_CASE) {
-                                one = Py_UNICODE_TOLOWER(one);
-                                other = Py_UNICODE_TOLOWER(other);
+                                one = lower_sign(one);
+                                other = lower_sign(other);
                             }
                             if (one != other) return false;
                         }

@@ -63,12 +63,12 @@ inline Letters digits(unsigned __int128 value) {
 inline long number_of(const Letters& text) {  // of the digits in it
     long out = 0;
     for (char32_t sign : text)
-        if (Py_UNICODE_ISDECIMAL(sign)) out = 10 * out + Py_UNICODE_TODECIMAL(sign);
+        if (is_decimal(sign)) out = 10 * out + Py_UNICODE_TODECIMAL(sign);
     return out;
 }
 
 inline bool all_decimal(const Letters& text) {
-    for (char32_t sign : text) if (!Py_UNICODE_ISDECIMAL(sign)) return false;
+    for (char32_t sign : text) if (!is_decimal(sign)) return false;
     return !text.empty();
 }
 

@@ -25,12 +25,14 @@ class Slots {
     Slots(const English& english, const Measures& measures) : english_(english), measures_(measures) {
         read_names();
         read_bounds();
+        for (uint64_t word : {once_, twice_, thrice_}) add_kind(word, NUMBER);
+        for (Kind kind : {ORDINAL, PERIOD}) add_kind(second_, kind);
     }
 
     std::vector<Found> find(const Text& text, const std::vector<const Text*>& passages) const {
         std::vector<Found> out;
         Tokens tokens;
-        read(text, 0, text.size, tokens);
+        text.visit([&](const auto& signs) { read(signs, 0, signs.size, tokens); });
         Py_ssize_t size = 1, slots = 0;
         for (const Text* passage : passages) size += passage->size;
         const Py_ssize_t most = std::min(MOST_SLOTS, MOST_READ / size);
@@ -76,6 +78,7 @@ class Slots {
     static constexpr int MOST_WINDOWS = 1000, MOST_PLACES = 50;
     static constexpr Py_ssize_t REACH = 90;  // characters beside a place that are looked at
     static constexpr int BESIDE = 3;  // tokens on either side that are compared
+    static constexpr Py_ssize_t MOST_SIGNS = 40;  // of a word
     static constexpr int LEAST = 4;  // tokens that are the same beside another value
 
     // -- tokens
@@ -124,16 +127,21 @@ class Slots {
             const uint64_t value = hash_of(letters(row.words).substr(0, letters(row.words).find(U',')));
             each_of(row.words, [&](const Letters& word) {
                 if (word == U"second") return;  // may be a period
-                names_[hash_of(word)] = Name{row.kind, value, (bool)Py_UNICODE_ISUPPER(word[0]), false};
+                names_[hash_of(word)] = Name{row.kind, value, (bool)is_upper(word[0]), false};
+                add_kind(hash_of(word), row.kind);
             });
         }
         const std::pair<const char32_t*, const char32_t*> points[] = {{U"n", U"north"}, {U"s", U"south"}, {U"e", U"east"}, {U"w", U"west"}};
-        for (const auto& [letter, point] : points) names_[hash_of(letter)] = Name{COMPASS, hash_of(point), true, false};
+        for (const auto& [letter, point] : points) {
+            names_[hash_of(letter)] = Name{COMPASS, hash_of(point), true, false};
+            add_kind(hash_of(letter), COMPASS);
+        }
         each_of("week,room,chapter,section,article,page,step,level,phase,season,episode,round,part,figure,table,grade,type,passage",
                 [&](const Letters& word) {
                     Name& name = names_[hash_of(word)];
                     name.label = true;
                     if (name.kind == WORD) name.value = hash_of(word);
+                    add_kind(hash_of(word), name.kind);
                 });
     }
 
@@ -154,78 +162,97 @@ class Slots {
             bool open = name.back() == '#';
             if (open) name.pop_back();
             bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, open});
+            each_of(name, U' ', [&](const Letters& word) { add_kind(hash_of(word), BOUND); });
         });
     }
 
-    template <class Call> static void each_of(const char* list, Call call) {
-        Letters names = letters(list);
+    void add_kind(uint64_t word, Kind kind) { kinds_[word] |= 1U << kind; }
+
+    template <class Call> static void each_of(const char* list, Call call) { each_of(letters(list), U',', call); }
+    template <class Call> static void each_of(const Letters& names, char32_t between, Call call) {
         for (size_t at = 0; at <= names.size();) {
-            size_t end = std::min(names.find(U',', at), names.size());
+            size_t end = std::min(names.find(between, at), names.size());
             call(names.substr(at, end - at));
             at = end + 1;
         }
     }
 
-    static bool is_decimal(const Text& text, Py_ssize_t at) { return at < text.size && Py_UNICODE_ISDECIMAL(text.at(at)); }
+    template <class Source>
+    static bool decimal_at(const Source& text, Py_ssize_t at) { return at < text.size && is_decimal(text.at(at)); }
 
     // Whether a sentence or line ends with the sign at a place.
-    static bool is_edge(const Text& text, Py_ssize_t at) {
+    template <class Source>
+    static bool is_edge(const Source& text, Py_ssize_t at) {
         Py_UCS4 sign = text.at(at);
         if (sign == '\n') return true;
         if (sign != '.' && sign != '!' && sign != '?') return false;
         if (at + 1 >= text.size) return true;
-        return Py_UNICODE_ISSPACE(text.at(at + 1)) && !(at + 2 < text.size && Py_UNICODE_ISLOWER(text.at(at + 2)));
+        return Py_UNICODE_ISSPACE(text.at(at + 1)) && !(at + 2 < text.size && is_lower(text.at(at + 2)));
     }
 
     // Read the tokens of [from, to); what begins before `from` is left out.
-    void read(const Text& text, Py_ssize_t from, Py_ssize_t to, Tokens& out) const {
-        Py_ssize_t at = from;
-        if (at > 0 && is_word(text.at(at - 1)))
-            while (at < to && is_word(text.at(at))) at++;
-        if (at == 0) out.push_back({0, 0, EDGE});
-        while (at < to) {
-            Py_UCS4 sign = text.at(at);
-            if (!is_word(sign)) {
-                if (is_edge(text, at) && !out.empty() && out.back().kind != EDGE) {
-                    bool short_form = sign == '.' && (out.back().kind == MONTH || out.back().kind == WEEKDAY) && at + 2 < text.size;
-                    if (!short_form) out.push_back({at, at + 1, EDGE});
-                }
-                at++;
-            } else if (Py_UNICODE_ISDECIMAL(sign)) {
-                Py_ssize_t behind = read_marker(text, at, out.empty() || out.back().kind == EDGE);
-                at = behind ? behind : read_number(text, at, to, out);
-            } else {
-                at = read_word(text, at, to, out);
-            }
-        }
+    template <class Source>
+    void read(const Source& text, Py_ssize_t from, Py_ssize_t to, Tokens& out) const {
+        for (Py_ssize_t at = begin(text, from, to, out); at < to;) at = read_next(text, at, to, out);
+        end(text, to, out);
+    }
+
+    template <class Source>
+    static Py_ssize_t begin(const Source& text, Py_ssize_t from, Py_ssize_t to, Tokens& out) {
+        if (from == 0) out.push_back({0, 0, EDGE});
+        else if (is_word(text.at(from - 1)))
+            while (from < to && is_word(text.at(from))) from++;
+        return from;
+    }
+
+    template <class Source>
+    static void end(const Source& text, Py_ssize_t to, Tokens& out) {
         if (to == text.size && (out.empty() || out.back().kind != EDGE)) out.push_back({to, to, EDGE});
     }
 
+    // Read what stands at a place, which may be no token; returned is where it ends.
+    template <class Source>
+    Py_ssize_t read_next(const Source& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) const {
+        Py_UCS4 sign = text.at(at);
+        if (!is_word(sign)) {
+            if (is_edge(text, at) && !out.empty() && out.back().kind != EDGE) {
+                bool short_form = sign == '.' && (out.back().kind == MONTH || out.back().kind == WEEKDAY) && at + 2 < text.size;
+                if (!short_form) out.push_back({at, at + 1, EDGE});
+            }
+            return at + 1;
+        }
+        if (!is_decimal(sign)) return read_word(text, at, to, out);
+        Py_ssize_t behind = read_marker(text, at, out.empty() || out.back().kind == EDGE);
+        return behind ? behind : read_number(text, at, to, out);
+    }
+
     // Where the number of an item of a list ends, or one in brackets: "2.", "**2.**", "(2)", "| 2 |"; 0 if it is none.
-    static Py_ssize_t read_marker(const Text& text, Py_ssize_t at, bool first) {
-        Py_ssize_t end = at + 1 + is_decimal(text, at + 1);
+    template <class Source>
+    static Py_ssize_t read_marker(const Source& text, Py_ssize_t at, bool first) {
+        Py_ssize_t end = at + 1 + decimal_at(text, at + 1);
         Py_UCS4 before = at > 0 ? text.at(at - 1) : 0, behind = end < text.size ? text.at(end) : 0;
         if (before == '(' && behind == ')') return end;
         if (!first || !behind || is_word(behind)) return 0;
         if (behind == ' ') return end + 1 < text.size && text.at(end + 1) == '|' ? end : 0;
         bool ends = behind == '.' || behind == ')' || behind == ':' || behind == '*';
-        return ends && !is_decimal(text, end + 1) ? end : 0;
+        return ends && !decimal_at(text, end + 1) ? end : 0;
     }
 
-    static Py_ssize_t read_number(const Text& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) {
+    template <class Source>
+    static Py_ssize_t read_number(const Source& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) {
         Token token{at, at, NUMBER};
         char digits[32];
         size_t size = 0;
         bool point = false;
         while (at < to && size < sizeof digits) {
             Py_UCS4 sign = text.at(at);
-            if (Py_UNICODE_ISDECIMAL(sign)) {
+            if (is_decimal(sign)) {
                 digits[size++] = (char)('0' + Py_UNICODE_TODECIMAL(sign));
-            } else if ((sign == '.' || sign == ':') && is_decimal(text, at + 1)) {
+            } else if ((sign == '.' || sign == ':') && decimal_at(text, at + 1)) {
                 if (sign == ':') token.kind = CLOCK;
                 point = point || sign == '.';
                 digits[size++] = (char)sign;
-            } else if (sign != ',' || !is_decimal(text, at + 1) || !is_decimal(text, at + 2) || !is_decimal(text, at + 3)) {
+            } else if (sign != ',' || !decimal_at(text, at + 1) || !decimal_at(text, at + 2) || !decimal_at(text, at + 3)) {
                 break;
             }
             at++;
@@ -234,7 +261,7 @@ class Slots {
         WordHash value;
         for (size_t digit = 0; digit < size; digit++) value.add(digits[digit]);
         token.value = value.value;
-        if (at + 1 < to && Py_UNICODE_ISALPHA(text.at(at)) && !(at + 2 < text.size && is_word(text.at(at + 2)))) {
+        if (at + 1 < to && is_letter(text.at(at)) && !(at + 2 < text.size && is_word(text.at(at + 2)))) {
             Py_UCS4 one = lower_sign(text.at(at)), two = lower_sign(text.at(at + 1));
             if ((one == 's' && two == 't') || (one == 'n' && two == 'd') || (one == 'r' && two == 'd') || (one == 't' && two == 'h')) {
                 token.kind = ORDINAL;
@@ -247,23 +274,34 @@ class Slots {
     }
 
     // Where a code as "AX-4471-B" ends; its begin if it is none.
-    static Py_ssize_t read_code(const Text& text, Py_ssize_t at, Py_ssize_t to, WordHash& value) {
+    template <class Source>
+    static Py_ssize_t read_code(const Source& text, Py_ssize_t at, Py_ssize_t to, WordHash& value) {
         bool has_digit = false;
         Py_ssize_t end = at;
-        for (; end < to && end - at < 40; end++) {
+        for (; end < to && end - at < MOST_SIGNS; end++) {
             Py_UCS4 sign = text.at(end);
             if (sign == '-' && end + 1 < to && is_word(text.at(end + 1))) continue;
             if (!is_word(sign)) break;
-            has_digit = has_digit || Py_UNICODE_ISDECIMAL(sign);
+            has_digit = has_digit || is_decimal(sign);
             value.add(lower_sign(sign));
         }
         return has_digit ? end : at;
     }
 
-    Py_ssize_t read_word(const Text& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) const {
-        static const uint64_t once = hash_of(U"once"), twice = hash_of(U"twice"), thrice = hash_of(U"thrice"), times = hash_of(U"times"),
-                              second = hash_of(U"second"), counts[] = {hash_of(U"1"), hash_of(U"2"), hash_of(U"3")};
-        bool capital = Py_UNICODE_ISUPPER(text.at(at));
+    // Where a word at a place ends.
+    template <class Source>
+    static Py_ssize_t read_hash(const Source& text, Py_ssize_t at, Py_ssize_t to, WordHash& out) {
+        for (; at < to; at++) {
+            Py_UCS4 low = in_word(text.at(at));
+            if (!low) break;
+            out.add(low);
+        }
+        return at;
+    }
+
+    template <class Source>
+    Py_ssize_t read_word(const Source& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) const {
+        bool capital = is_upper(text.at(at));
         if (capital) {
             WordHash code;
             Py_ssize_t end = read_code(text, at, to, code);
@@ -273,26 +311,35 @@ class Slots {
             }
         }
         WordHash hash;
-        Py_ssize_t end = at;
-        for (; end < to && is_word(text.at(end)); end++) hash.add(lower_sign(text.at(end)));
-        if (const auto* bounds = bounds_.find(hash.value))
+        Py_ssize_t end = read_hash(text, at, to, hash);
+        const bool known = kinds_.find(hash.value);  // most words are not
+        if (const auto* bounds = known ? bounds_.find(hash.value) : nullptr)
             if (Py_ssize_t bound = read_bound(text, at, *bounds, out)) return bound;
         bool counted = !out.empty() && out.back().kind == NUMBER && at - out.back().end < 2;
-        if (hash.value == once || hash.value == twice || hash.value == thrice) {
-            out.push_back({at, end, NUMBER, true, counts[hash.value == once ? 0 : hash.value == twice ? 1 : 2]});
-            out.push_back({at, end, WORD, true, times});
-        } else if (hash.value == second) {
-            out.push_back({at, end, counted || is_behind_rate(text, at) ? PERIOD : ORDINAL, false, counts[1]});
+        if (!known) {
+            read_plain_word(text, at, end, hash.value, counted, out);
+        } else if (hash.value == once_ || hash.value == twice_ || hash.value == thrice_) {
+            out.push_back({at, end, NUMBER, true, counts_[hash.value == once_ ? 0 : hash.value == twice_ ? 1 : 2]});
+            out.push_back({at, end, WORD, true, times_});
+        } else if (hash.value == second_) {
+            out.push_back({at, end, counted || is_behind_rate(text, at) ? PERIOD : ORDINAL, false, counts_[1]});
         } else if (const Name* name = find_name(hash.value, capital, counted)) {
             if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, false, name->value});
-        } else if (!english_.is_stop_word(hash.value) && end - at < 40) {
-            Measure unit;
-            if (counted && end - at < 15 && measures_.find(text.part(at, end), unit))
-                out.push_back({at, end, MEASURED, false, hash_of(unit.kind + unit.name)});
-            else
-                out.push_back({at, end, WORD, false, hash.value});
+        } else {
+            read_plain_word(text, at, end, hash.value, counted, out);
         }
         return end;
+    }
+
+    // Read a word without a meaning of its own, which is no token where it is a stop word.
+    template <class Source>
+    void read_plain_word(const Source& text, Py_ssize_t at, Py_ssize_t end, uint64_t hash, bool counted, Tokens& out) const {
+        if (end - at >= MOST_SIGNS || english_.is_stop_word(hash)) return;
+        Measure unit;
+        if (counted && end - at < 15 && measures_.find(text.part(at, end), unit))
+            out.push_back({at, end, MEASURED, false, hash_of(unit.kind + unit.name)});
+        else
+            out.push_back({at, end, WORD, false, hash});
     }
 
     const Name* find_name(uint64_t hash, bool capital, bool counted) const {
@@ -302,13 +349,15 @@ class Slots {
     }
 
     // Whether "second" behind a word is a duration: "per second".
-    static bool is_behind_rate(const Text& text, Py_ssize_t at) {
+    template <class Source>
+    static bool is_behind_rate(const Source& text, Py_ssize_t at) {
         if (at < 1 || text.at(at - 1) == '/') return at > 0;
         return at > 3 && text.at(at - 2) == 'r' && text.at(at - 3) == 'e' && text.at(at - 4) == 'p';
     }
 
     // Read "at least" and its kin at a place; returned is where it ends, 0 if there is none.
-    Py_ssize_t read_bound(const Text& text, Py_ssize_t at, const std::vector<BoundName>& names, Tokens& out) const {
+    template <class Source>
+    Py_ssize_t read_bound(const Source& text, Py_ssize_t at, const std::vector<BoundName>& names, Tokens& out) const {
         for (const BoundName& name : names) {
             Py_ssize_t end = at + (Py_ssize_t)name.words.size();
             if (end > text.size || (end < text.size && is_word(text.at(end)))) continue;
@@ -321,16 +370,17 @@ class Slots {
         return 0;
     }
 
-    bool is_before_number(const Text& text, Py_ssize_t at) const {
+    template <class Source>
+    bool is_before_number(const Source& text, Py_ssize_t at) const {
         static const Letters signs = U"$€£¥₹";
         if (at + 1 >= text.size || text.at(at) != ' ') return false;
         at++;
         if (at + 4 < text.size && text.at(at) == 't' && text.at(at + 1) == 'h' && text.at(at + 2) == 'e' && text.at(at + 3) == ' ') at += 4;
         Py_UCS4 sign = text.at(at);
-        if (Py_UNICODE_ISDECIMAL(sign) || signs.find(sign) != Letters::npos) return true;
+        if (is_decimal(sign) || signs.find(sign) != Letters::npos) return true;
         WordHash hash;
-        for (Py_ssize_t end = at; end < text.size && is_word(text.at(end)); end++) hash.add(lower_sign(text.at(end)));
-        const Name* name = find_name(hash.value, Py_UNICODE_ISUPPER(sign), false);
+        read_hash(text, at, text.size, hash);
+        const Name* name = find_name(hash.value, is_upper(sign), false);
         return name && name->kind >= NUMBER && name->kind <= ORDINAL;
     }
 
@@ -442,23 +492,80 @@ class Slots {
     // Look at the places of passages that stand to the anchor as the value does.
     void look(Search& search, size_t at, size_t anchor, Best& best) const {
         const Token& token = search.tokens[anchor];
+        const Wanted wanted{search.tokens[at].kind, (Py_ssize_t)at - (Py_ssize_t)anchor};
         Letters word = search.text.part(token.start, token.end);
         Tokens there;
         for (const Text* passage : search.passages) {
             Py_ssize_t place = find_word(*passage, word, 0);
             for (int places = 0; place >= 0 && places < MOST_PLACES; places++, place = find_word(*passage, word, place + 1)) {
                 if (search.windows-- <= 0) return;
-                there.clear();
-                Py_ssize_t end = place + (Py_ssize_t)word.size() + REACH;
-                read(*passage, std::max<Py_ssize_t>(0, place - REACH), std::min(passage->size, end), there);
-                size_t found = 0;
-                while (found < there.size() && there[found].start != place) found++;
-                size_t slot = found + at - anchor;
-                if (found < there.size() && slot < there.size() && there[slot].kind == search.tokens[at].kind)
-                    weigh({search.text, search.tokens, *passage, there}, at, slot, best);
+                Py_ssize_t end = std::min(passage->size, place + (Py_ssize_t)word.size() + REACH);
+                size_t slot = passage->visit([&](const auto& signs) { return read_around(signs, place, end, wanted, there); });
+                if (slot < there.size()) weigh({search.text, search.tokens, *passage, there}, at, slot, best);
                 if (best.settled) return;
             }
         }
+    }
+
+    // A value of a kind, so many tokens behind an anchor.
+    struct Wanted {
+        Kind kind;
+        Py_ssize_t steps;
+    };
+
+    // Whether a value may follow the anchor at a place. What stands before the anchor decides whether it
+    // is one, but nothing behind it.
+    template <class Source>
+    bool may_follow(const Source& passage, Py_ssize_t place, Py_ssize_t end, Wanted wanted, Tokens& there) const {
+        if (place == 0) return true;
+        there.assign(1, {place, place, WORD});  // stands for what is before it
+        const size_t slot = 1 + (size_t)wanted.steps;
+        for (Py_ssize_t at = place; at < end && there.size() <= slot;) at = read_next(passage, at, end, there);
+        if (there.size() > 1 && there[1].start != place) return true;
+        return slot < there.size() && there[slot].kind == wanted.kind;
+    }
+
+    // Whether a value may precede the anchor at a place: not, where as many words stand between that are
+    // tokens whatever is before them.
+    template <class Source>
+    bool may_precede(const Source& passage, Py_ssize_t place, Wanted wanted) const {
+        if (wanted.kind == MEASURED) return true;  // any word behind a number may be one
+        const Py_ssize_t from = std::max<Py_ssize_t>(0, place - REACH);
+        for (Py_ssize_t steps = wanted.steps, end = place; steps < 0;) {
+            while (end > from && !is_word(passage.at(end - 1))) end--;
+            Py_ssize_t start = end;
+            while (start > from && is_word(passage.at(start - 1)))
+                if (is_decimal(passage.at(--start))) return true;
+            bool is_cut = start == from && from > 0 && is_word(passage.at(from - 1));
+            if (start == end || is_cut) return false;
+            WordHash hash;
+            read_hash(passage, start, end, hash);
+            const uint32_t* kinds = kinds_.find(hash.value);
+            if (kinds && *kinds >> wanted.kind & 1) return true;
+            bool is_alone = end - start < MOST_SIGNS && !(start > 0 && passage.at(start - 1) == '-');
+            if (!kinds && is_alone && !english_.is_stop_word(hash.value)) steps++;
+            end = start;
+        }
+        return false;
+    }
+
+    // Read the tokens beside the anchor at a place. Returned is which of them is the value; they are not
+    // complete, and it is none of them, where there is none.
+    template <class Source>
+    size_t read_around(const Source& passage, Py_ssize_t place, Py_ssize_t end, Wanted wanted, Tokens& there) const {
+        there.clear();
+        if (wanted.steps > 0 ? !may_follow(passage, place, end, wanted, there) : !may_precede(passage, place, wanted)) return there.size();
+        there.clear();
+        Py_ssize_t at = begin(passage, std::max<Py_ssize_t>(0, place - REACH), end, there);
+        while (at < end && at <= place) at = read_next(passage, at, end, there);
+        size_t found = 0;
+        while (found < there.size() && there[found].start != place) found++;
+        if (found == there.size()) return found;
+        const size_t slot = found + (size_t)wanted.steps;
+        if (wanted.steps < 0 && (slot >= there.size() || there[slot].kind != wanted.kind)) return there.size();
+        while (at < end) at = read_next(passage, at, end, there);
+        Slots::end(passage, end, there);
+        return slot < there.size() && there[slot].kind == wanted.kind ? slot : there.size();
     }
 
     // Take a place of a passage into account that may be that of the value.
@@ -505,10 +612,13 @@ class Slots {
         else if (!best.as.empty() && best.as != search.text.part(value.start, value.end)) out.push_back({value.start, value.end, best.as});
     }
 
+    const uint64_t once_ = hash_of(U"once"), twice_ = hash_of(U"twice"), thrice_ = hash_of(U"thrice"), times_ = hash_of(U"times"),
+                   second_ = hash_of(U"second"), counts_[3] = {hash_of(U"1"), hash_of(U"2"), hash_of(U"3")};
     const English& english_;
     const Measures& measures_;
     ByWord<Name> names_;
     ByWord<std::vector<BoundName>> bounds_;
+    ByWord<uint32_t> kinds_;  // of what a word that has a meaning of its own may be or begin
 };
 
 }  // namespace ragmeter

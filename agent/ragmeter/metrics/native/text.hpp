@@ -16,14 +16,50 @@ namespace ragmeter {
 typedef std::u32string Letters;
 typedef std::u32string_view LettersView;
 
-inline bool is_word(Py_UCS4 sign) {
-    if (sign < 128)
-        return (sign >= 'a' && sign <= 'z') || (sign >= 'A' && sign <= 'Z') ||
-            (sign >= '0' && sign <= '9') || sign == '_';
-    return Py_UNICODE_ISALNUM(sign);
-}
+// What the characters of ASCII are, so that Python's tables are asked of others alone.
+struct AsciiSigns {
+    enum Kind : uint8_t { DECIMAL = 1, UPPER = 2, LOWER = 4, UNDERSCORE = 8 };
+    uint8_t kinds[128] = {};
+    uint8_t in_words[128] = {};  // the lower case of letters, digits and "_", 0 of what is in no word
+    uint8_t commonness[128] = {};  // in English texts, 0 of capitals, digits and signs
 
-inline bool is_alnum(Py_UCS4 sign) { return sign != '_' && is_word(sign); }
+    constexpr AsciiSigns() {
+        for (int sign = '0'; sign <= '9'; sign++) kinds[sign] = DECIMAL;
+        for (int sign = 'A'; sign <= 'Z'; sign++) kinds[sign] = UPPER;
+        for (int sign = 'a'; sign <= 'z'; sign++) kinds[sign] = LOWER;
+        kinds[(int)'_'] = UNDERSCORE;
+        for (int sign = 0; sign < 128; sign++) in_words[sign] = (uint8_t)(kinds[sign] == UPPER ? sign + 32 : kinds[sign] ? sign : 0);
+        const char rising[] = "zqxjkvbpygfwmucldrhsnioate ";
+        for (int rank = 0; rising[rank]; rank++) commonness[(int)rising[rank]] = (uint8_t)(rank + 1);
+    }
+};
+inline constexpr AsciiSigns ASCII_SIGNS;
+
+inline bool is_ascii_of(Py_UCS4 sign, int kinds) { return ASCII_SIGNS.kinds[sign] & kinds; }
+
+inline bool is_alnum(Py_UCS4 sign) {
+    return sign < 128 ? is_ascii_of(sign, AsciiSigns::DECIMAL | AsciiSigns::UPPER | AsciiSigns::LOWER) : Py_UNICODE_ISALNUM(sign);
+}
+inline bool is_word(Py_UCS4 sign) {
+    const int word = AsciiSigns::DECIMAL | AsciiSigns::UPPER | AsciiSigns::LOWER | AsciiSigns::UNDERSCORE;
+    return sign < 128 ? is_ascii_of(sign, word) : Py_UNICODE_ISALNUM(sign);
+}
+inline bool is_letter(Py_UCS4 sign) {
+    return sign < 128 ? is_ascii_of(sign, AsciiSigns::UPPER | AsciiSigns::LOWER) : Py_UNICODE_ISALPHA(sign);
+}
+inline bool is_decimal(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::DECIMAL) : Py_UNICODE_ISDECIMAL(sign); }
+inline bool is_upper(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::UPPER) : Py_UNICODE_ISUPPER(sign); }
+inline bool is_lower(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::LOWER) : Py_UNICODE_ISLOWER(sign); }
+
+// The characters of a string whose kind is known.
+template <class Sign>
+struct Signs {
+    const Sign* data;
+    Py_ssize_t size;
+
+    Py_UCS4 at(Py_ssize_t place) const { return data[place]; }
+    Letters part(Py_ssize_t start, Py_ssize_t end) const { return Letters(data + start, data + end); }
+};
 
 // The buffer of a string: one, two or four bytes a character.
 struct Text {
@@ -36,6 +72,14 @@ struct Text {
     explicit Text(const Letters& letters)
         : data(letters.data()), kind(4), size((Py_ssize_t)letters.size()) {}
 
+    // Call with the characters as `Signs`: what reads many of them asks for their kind once.
+    template <class Call>
+    auto visit(Call call) const {
+        if (kind == 1) return call(Signs<uint8_t>{(const uint8_t*)data, size});
+        if (kind == 2) return call(Signs<uint16_t>{(const uint16_t*)data, size});
+        return call(Signs<uint32_t>{(const uint32_t*)data, size});
+    }
+
     Py_UCS4 at(Py_ssize_t place) const {
         if (kind == 1) return ((const uint8_t*)data)[place];
         if (kind == 2) return ((const uint16_t*)data)[place];
@@ -43,30 +87,12 @@ struct Text {
     }
 
     Letters part(Py_ssize_t start, Py_ssize_t end) const {
-        Letters out;
-        out.reserve(end - start);
-        for (Py_ssize_t place = start; place < end; place++) out.push_back(at(place));
-        return out;
+        return visit([&](const auto& signs) { return signs.part(start, end); });
     }
 
     // Where `word` stands at or behind `from`, or -1.
     Py_ssize_t find(LettersView word, Py_ssize_t from = 0) const {
-        Py_ssize_t length = (Py_ssize_t)word.size(), last = size - length;
-        if (kind == 1) {
-            const uint8_t* letters = (const uint8_t*)data;
-            if (word[0] > 255) return -1;
-            while (from <= last) {
-                const void* found = memchr(letters + from, (int)word[0], last - from + 1);
-                if (!found) return -1;
-                from = (const uint8_t*)found - letters;
-                if (stands(word, from)) return from;
-                from++;
-            }
-            return -1;
-        }
-        for (; from <= last; from++)
-            if (at(from) == word[0] && stands(word, from)) return from;
-        return -1;
+        return visit([&](const auto& signs) { return find_in(signs.data, word, from); });
     }
 
     bool stands(LettersView word, Py_ssize_t place) const {
@@ -74,11 +100,63 @@ struct Text {
             if (at(place + at_word) != word[at_word]) return false;
         return true;
     }
+
+  private:
+    // By the rarest letter of a word: where it is not, the word is not.
+    template <class Sign>
+    Py_ssize_t find_in(const Sign* signs, LettersView word, Py_ssize_t from) const {
+        if (word.empty()) return -1;
+        const size_t rarest = rarest_of(word);
+        const char32_t letter = word[rarest];
+        if (letter > (Sign)-1) return -1;
+        const Py_ssize_t last = size - (Py_ssize_t)word.size();
+        for (; from <= last; from++) {
+            const Sign* found = find_sign(signs + from + rarest, signs + last + 1 + rarest, (Sign)letter);
+            if (!found) return -1;
+            from = found - signs - (Py_ssize_t)rarest;
+            size_t same = 0;
+            while (same < word.size() && signs[from + same] == word[same]) same++;
+            if (same == word.size()) return from;
+        }
+        return -1;
+    }
+
+    static const uint8_t* find_sign(const uint8_t* begin, const uint8_t* end, uint8_t sign) {
+        return (const uint8_t*)memchr(begin, sign, end - begin);
+    }
+    template <class Sign>
+    static const Sign* find_sign(const Sign* begin, const Sign* end, Sign sign) {
+        while (begin < end && *begin != sign) begin++;
+        return begin < end ? begin : nullptr;
+    }
+
+    // Of the first letters of a word the one that texts have least.
+    static size_t rarest_of(LettersView word) {
+        size_t best = 0;
+        for (size_t at = 1; at < word.size() && at < 12; at++)
+            if (commonness(word[at]) < commonness(word[best])) best = at;
+        return best;
+    }
+    static int commonness(char32_t sign) { return sign < 128 ? ASCII_SIGNS.commonness[sign] : 0; }
 };
+
+// Where the next digit stands, at a place or behind it, or the size of the text.
+inline Py_ssize_t find_decimal(const Text& text, Py_ssize_t at) {
+    return text.visit([&](const auto& signs) {
+        while (at < signs.size && !is_decimal(signs.at(at))) at++;
+        return at;
+    });
+}
 
 inline Py_UCS4 lower_sign(Py_UCS4 sign) {
     if (sign < 128) return sign >= 'A' && sign <= 'Z' ? sign + 32 : sign;
     return Py_UNICODE_TOLOWER(sign);
+}
+
+// The lower case of a character of a word, 0 of what is in no word.
+inline Py_UCS4 in_word(Py_UCS4 sign) {
+    if (sign < 128) return ASCII_SIGNS.in_words[sign];
+    return Py_UNICODE_ISALNUM(sign) ? Py_UNICODE_TOLOWER(sign) : 0;
 }
 
 // A number of a word in lower case, made from its characters in their order (FNV-1a).
@@ -99,19 +177,47 @@ template <class Value>
 class ByWord {
   public:
     Value& operator[](uint64_t hash) {
-        seen_[hash >> 58] |= 1ULL << (hash >> 52 & 63);
-        return values_[hash];
+        if (2 * (count_ + 1) > entries_.size()) grow();
+        Entry& entry = entries_[place_of(hash)];
+        if (!entry.used) {
+            entry.used = true;
+            entry.hash = hash;
+            count_++;
+            seen_[hash >> 58] |= 1ULL << (hash >> 52 & 63);
+        }
+        return entry.value;
     }
 
     const Value* find(uint64_t hash) const {
         if (!(seen_[hash >> 58] >> (hash >> 52 & 63) & 1)) return nullptr;  // most words are none of them
-        auto found = values_.find(hash);
-        return found == values_.end() ? nullptr : &found->second;
+        const Entry& entry = entries_[place_of(hash)];
+        return entry.used ? &entry.value : nullptr;
     }
 
   private:
+    struct Entry {
+        uint64_t hash = 0;
+        bool used = false;
+        Value value{};
+    };
+
+    // Where a word stands, or the free entry that it would take.
+    size_t place_of(uint64_t hash) const {
+        size_t mask = entries_.size() - 1, at = hash & mask;
+        while (entries_[at].used && entries_[at].hash != hash) at = (at + 1) & mask;
+        return at;
+    }
+
+    void grow() {
+        std::vector<Entry> before(entries_.empty() ? 64 : 2 * entries_.size());
+        before.swap(entries_);
+        for (Entry& entry : before)
+            if (entry.used) entries_[place_of(entry.hash)] = std::move(entry);
+    }
+
     uint64_t seen_[64] = {};
-    std::unordered_map<uint64_t, Value> values_;
+    std::vector<Entry> entries_;  // a power of two, at most half of them in use
+    size_t count_ = 0;
 };
 
 inline bool is_cased(Py_UCS4 sign) {

@@ -22,6 +22,10 @@ class Words {
 
     // The first of the words that stands at a place, or null.
     const Letters* standing(const Text& text, Py_ssize_t at) const {
+        return text.visit([&](const auto& signs) { return standing(signs, at); });
+    }
+    template <class Sign>
+    const Letters* standing(const Signs<Sign>& text, Py_ssize_t at) const {
         if (at + 1 >= text.size) return nullptr;
         for (const Word& word : words_[buckets_[place_of(text.at(at), text.at(at + 1))]])
             if (stands(word, text, at)) return &word.letters;
@@ -46,9 +50,13 @@ class Words {
   private:
     struct Word { Letters letters; size_t number; };
 
-    static bool stands(const Word& word, const Text& text, Py_ssize_t at) {
-        return at + (Py_ssize_t)word.letters.size() <= text.size && text.at(at) == word.letters[0] &&
-            text.stands(word.letters, at);
+    template <class Sign>
+    static bool stands(const Word& word, const Signs<Sign>& text, Py_ssize_t at) {
+        size_t left = word.letters.size();
+        if (at + (Py_ssize_t)left > text.size) return false;
+        // from the last letter, as the first ones are those of all that are looked at
+        while (left && text.data[at + left - 1] == word.letters[left - 1]) left--;
+        return left == 0;
     }
 
     static size_t place_of(Py_UCS4 one, Py_UCS4 two) { return (one << 7 ^ two) % PLACES; }
@@ -56,20 +64,15 @@ class Words {
     // Calls with the number of each word wherever it stands, until a call returns true.
     template <class Call>
     bool each(const Text& text, Call call) const {
-        if (text.kind == 1) return each_of((const uint8_t*)text.data, text, call);
-        if (text.kind == 2) return each_of((const uint16_t*)text.data, text, call);
-        return each_of((const uint32_t*)text.data, text, call);
-    }
-
-    template <class Sign, class Call>
-    bool each_of(const Sign* signs, const Text& text, Call call) const {
-        for (Py_ssize_t at = 0; at + 1 < text.size; at++) {
-            uint8_t bucket = buckets_[place_of(signs[at], signs[at + 1])];
-            if (!bucket) continue;
-            for (const Word& word : words_[bucket])
-                if (stands(word, text, at) && call(word.number)) return true;
-        }
-        return false;
+        return text.visit([&](const auto& signs) {
+            for (Py_ssize_t at = 0; at + 1 < signs.size; at++) {
+                uint8_t bucket = buckets_[place_of(signs.at(at), signs.at(at + 1))];
+                if (!bucket) continue;
+                for (const Word& word : words_[bucket])
+                    if (stands(word, signs, at) && call(word.number)) return true;
+            }
+            return false;
+        });
     }
 
     static constexpr size_t PLACES = 1 << 14;  // one for each pair of ASCII, which others share
