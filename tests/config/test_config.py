@@ -35,6 +35,20 @@ def test_file_then_environment(tmp_path: Path) -> None:
     assert settings.windows == ["5m", "1h"]
 
 
+def test_keys_of_ones_own_hold_what_anchors_name(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "x-endpoint: &endpoint {base_url: http://h/v1, model: m}\n"
+        "judge:\n  <<: *endpoint\n  second: {<<: *endpoint, model: n}\n"
+    )
+    settings = load_settings(path, {})
+    assert (settings.judge.model, settings.judge.second.model) == ("m", "n")
+    path.write_text("http: {x-own: 1}\n")
+    assert "http.x-own: no such setting" in error(path=path, environ={})
+    path.write_text("y-own: 1\n")
+    assert "keys of your own begin with x-" in error(path=path, environ={})
+
+
 def test_objects_in_the_environment_are_json() -> None:
     settings = load_settings(environ={"RAGMETER_SAMPLING__SERVICES": '{"bot": {"judge": 0.5}}'})
     assert settings.sampling.services["bot"].judge == 0.5

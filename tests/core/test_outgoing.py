@@ -69,6 +69,13 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("[::1]:9093", "http://[::1]:9093", True),
         ("[::1]:9094", "http://[::1]:9093", False),
         ("10.0.0.0/8", "http://[::ffff:10.0.0.1]:9093", True),
+        ("192.168.*", "http://192.168.7.1:9093", True),
+        ("192.168.*", "http://192.169.7.1:9093", False),
+        ("10.*|192.168.*|*.corp", "http://192.168.7.1:9093", True),
+        ("10.*|192.168.*|*.corp", "https://a.corp", True),
+        ("10.*|192.168.*|*.corp", "https://a.example", False),
+        ("localhost;am.*", "http://am.example", True),
+        ("fd00:*", "http://[fd00::1]:9093", True),
     ],
 )
 def test_exceptions_are_read_as_curl_and_go_read_them(

@@ -19,7 +19,7 @@ from ragmeter.store.rows import (
     TraceArrival,
 )
 from ragmeter.store.sqlite import SqliteStore
-from ragmeter.store.state_file import open_state, remove_state_file
+from ragmeter.store.state_file import describe_disk_error, open_state, remove_state_file
 
 from tests.traces import make_trace
 
@@ -363,6 +363,25 @@ def test_known_ids_are_found_in_both_generations_and_within_a_batch(path: Path) 
 def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="is a folder; state"):
         SqliteStore(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "/dev/full", "/dev/tty"])
+def test_a_device_in_place_of_the_file_is_named(path: str) -> None:
+    with pytest.raises(StateError, match="is a device or the like; state"):
+        SqliteStore(Path(path))
+    with pytest.raises(StateError, match="is a device"):
+        remove_state_file(Path(path))
+    assert not Path(f"{path}.lock").exists()
+
+
+def test_what_cannot_be_written_names_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match=r"state\.path names a file in a folder that can be"):
+        SqliteStore(tmp_path / "file" / "state.db")
+    for code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        error = sqlite3.OperationalError("attempt to write a readonly database")
+        error.sqlite_errorcode = code
+        assert "state.path names a file that can" in describe_disk_error(tmp_path, error)
 
 
 def test_only_a_state_file_is_deleted(tmp_path: Path) -> None:

@@ -51,10 +51,9 @@ def check_settings(settings: Settings) -> int:
             if key.problem:
                 raise ConfigError(f"{name}.api_key: {key.problem}")
         if endpoint.api_key_file is not None:
-            endpoint.api_key_file.read_bytes()  # says what is wrong with the file itself
             key = ApiKey(None, endpoint.api_key_file)
             if key.problem:
-                raise ConfigError(f"judge.api_key_file: {endpoint.api_key_file}: {key.problem}")
+                raise ConfigError(f"{name}.api_key_file: {endpoint.api_key_file}: {key.problem}")
     return len(rules)
 
 

@@ -51,6 +51,7 @@ _POLL_SECONDS = 0.5
 # Seconds between two attempts to reach a broker.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
+TOLD_SECONDS = 600.0  # between two lines about the same problem
 _SILENT_SECONDS = 8.0  # they are asked every 2 s, and have 6 s to answer
 
 
@@ -156,8 +157,9 @@ async def run_worker(
 class _WorkerProcess:
     """The health of a worker, from the first attempt to reach a broker to its end."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._monotonic = monotonic
         self.signals = SignalHandlers()
         self.stop = self.signals.stop
         self.app: WorkerApp | None = None
@@ -190,16 +192,21 @@ class _WorkerProcess:
         brokers may be restarting with them, and topics may be made after the workers are started.
         """
         pause = FIRST_PAUSE
+        told = float("-inf")
         while not self.stop.is_set():
             try:
                 topics = await probe_brokers(self._settings.kafka)
                 problem = find_topic_problem(self._settings, PARTS, topics)
             except BrokersUnreachable as error:
                 problem = str(error)
+            now = self._monotonic()
+            changed = problem != self.problem
             self.problem = problem or None
             if not problem:
                 return
-            log.warning("%s; next try in %.0f s", problem, pause)
+            if changed or now - told >= TOLD_SECONDS:
+                told = now
+                log.warning("%s; waiting, not ready; tried again all the time", problem)
             await self.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

@@ -155,7 +155,9 @@ def _read_file(path: Path) -> dict[str, Any]:
             f"{path}: {key} holds {variable}: a file of settings takes no variables of the"
             f" environment; set {_environment_name(key)} in their place"
         )
-    return {str(key): value for key, value in (tree or {}).items()}
+    settings = {str(key): value for key, value in (tree or {}).items()}
+    # as in Compose: what anchors of YAML stand below
+    return {key: value for key, value in settings.items() if not key.startswith("x-")}
 
 
 def _without_empty_sections(tree: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
@@ -276,6 +278,8 @@ def _unknown(name: str, names: Iterable[str]) -> str:
         alike = difflib.get_close_matches(written, by_key, 1, 0.7)
         close = [by_key[key] for key in alike]
     meant = " or ".join(close[:_MAX_MEANT])
+    if not meant and mark == "." and mark not in name:
+        return f"{name}: no such setting; keys of your own begin with x-"
     return f"{name}: no such setting" + (f"; did you mean {meant}?" if meant else "")
 
 

@@ -6,6 +6,7 @@ REQUESTS_CA_BUNDLE, `requests` no SSL_CERT_FILE. Here it is read once, for all o
 
 from __future__ import annotations
 
+import fnmatch
 import ipaddress
 import os
 import re
@@ -27,8 +28,9 @@ def find_proxy(url: str) -> str | None:
 
     NO_PROXY is read as curl reads it, blanks and commas apart: `*`; a host, which stands for all
     below it, with or without a dot in front; an address; a range of addresses (`10.0.0.0/8`,
-    `fd00::/8`). As for Go each of them may have a port, and `*.` may stand before a host. No name
-    is looked up for a range.
+    `fd00::/8`). As for Go each of them may have a port, and `*.` may stand before a host. As for
+    Java `|` stands between them, and `*` for any characters: `192.168.*`. No name is looked up for
+    a range.
 
     Raises:
         UnusableResource: A proxy is named that cannot be one; the text shows nothing of it, as it
@@ -39,7 +41,7 @@ def find_proxy(url: str) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or not parts.hostname:
         return None
-    exceptions = re.split(r"[\s,]+", proxies.get("no", ""))
+    exceptions = re.split(r"[\s,;|]+", proxies.get("no", ""))
     if any(entry and _is_excepted(parts, entry.lower()) for entry in exceptions):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
@@ -73,6 +75,8 @@ def _is_excepted(url: SplitResult, entry: str) -> bool:
     name, port = _split_port(entry)
     if port is not None and port != (url.port or _PORTS.get(url.scheme)):
         return False
+    if "*" in name[1:]:
+        return fnmatch.fnmatchcase(host, name)
     if address is not None:
         return address == _read_address(name)
     name = name.removeprefix("*").strip(".")

@@ -41,6 +41,7 @@ from ragmeter.store.rows import (
     TraceArrival,
 )
 from ragmeter.store.state_file import (
+    describe_disk_error,
     is_disk_error,
     lock_state_file,
     open_state,
@@ -93,7 +94,7 @@ class SqliteStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock_file = lock_state_file(path)
         except OSError as error:
-            raise StateError(f"{path}: {error.strerror}") from None
+            raise StateError(describe_disk_error(path, error)) from None
         self._path = path
         self._options = options or StoreOptions()
         self._warn = warn

@@ -37,12 +37,34 @@ def is_disk_error(error: Exception) -> bool:
     return code is not None and code & 0xFF in _DISK_ERRORS  # higher bits refine the code
 
 
+def describe_disk_error(path: Path, error: OSError | sqlite3.OperationalError) -> str:
+    """Say in a sentence why a state file cannot be used, and which setting names it."""
+    if isinstance(error, OSError):
+        return f"{path}: {error.strerror}; state.path names a file in a folder that can be written"
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return f"{path} cannot be written ({error}); state.path names a file that can"
+    return f"{path}: {error} (state.path)"
+
+
+def _check_kind(path: Path) -> None:
+    if path.is_dir():
+        raise StateError(f"{path} is a folder; state.path names a file")
+    if path.exists() and not path.is_file():
+        raise StateError(
+            f"{path} is a device or the like; state.path names a file, and the state needs one: "
+            "without it nothing that is accepted outlives a restart"
+        )
+
+
 def lock_state_file(path: Path) -> IO[str]:
     """Lock a state file until the returned file is closed.
 
     Raises:
-        StateError: Another process holds the lock.
+        StateError: Another process holds the lock, or there is something else than a file.
+        OSError: The lock cannot be made beside the file.
     """
+    _check_kind(path)
     handle = Path(f"{path}.lock").open("a+", encoding="ascii")  # noqa: SIM115 - held
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,12 +152,11 @@ def open_state(
     Raises:
         StateError: The file cannot be used and must not be touched.
     """
-    if path.is_dir():
-        raise StateError(f"{path} is a folder; state.path names a file")
+    _check_kind(path)
     try:
         return _check_state(path, synchronous), False
     except sqlite3.OperationalError as error:
-        raise StateError(f"{path}: {error}") from None
+        raise StateError(describe_disk_error(path, error)) from None
     except sqlite3.DatabaseError as error:
         warn(quarantine_state_file(path, str(error)))
         return _check_state(path, synchronous), True
@@ -148,8 +169,7 @@ def remove_state_file(path: Path) -> None:
         StateError: Another process uses it, or it is no state file and not ours to delete.
     """
     path = Path(os.path.realpath(path))
-    if path.is_dir():
-        raise StateError(f"{path} is a folder; state.path names a file")
+    _check_kind(path)
     if path.exists():
         with lock_state_file(path):
             if not _is_ours(path):

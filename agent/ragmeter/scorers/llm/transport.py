@@ -71,8 +71,9 @@ class ApiKey:
         try:
             with self._file.open(encoding="utf-8-sig") as source:
                 text = source.read(_MAX_KEY_CHARS + 1)
-        except (OSError, UnicodeDecodeError):
-            self.problem = "the key file cannot be read"
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
+            self.problem = f"the key file cannot be read ({reason})"
             return False  # the file may be about to be replaced: the old key is better than none
         self._set(text)
         return self._header != before and self._header is not None
