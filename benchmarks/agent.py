@@ -133,7 +133,8 @@ def children_cpu() -> float:
 
 def processes(pid: int) -> list[Path]:
     """Return the folders under /proc of a process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")  # each thread has its own
+    children = [child for task in tasks for child in task.read_text().split()]
     return [Path("/proc", str(one)) for one in (pid, *children)]
 
 

@@ -62,7 +62,7 @@ DAY_SERVICES, DAY_STEP = 50, 120.0  # seconds between two traces of a service
 GROWTH_SECONDS = 60
 UNORDERED_SECONDS = 900.0  # how far times are out of order at most
 QUIET: dict[str, Any] = {"log_level": 0}
-NO_MODEL: dict[str, Any] = {"models": {"cpu_share": 0}, "scorers": {"processes": 0}}
+NO_MODEL: dict[str, Any] = {"models": {"cpu_share": 0}}
 CHEAP: dict[str, Any] = {**NO_MODEL, "builtin_scorers": False}
 
 

@@ -2,8 +2,7 @@
 
 Such a process is like a started one in all that is not about the interpreter: it runs a module as
 the main program of a process of its own, with arguments, environment, folder and streams as given,
-takes signals, and ends as the interpreter ends. An agent in it starts no scorer processes unless
-its settings name a number: each takes half a second to start.
+takes signals, and ends as the interpreter ends.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from typing import Any, NoReturn
 import pytest
 import typer
 from ragmeter.cli.main import app
-from ragmeter.scoring import processes
 
 from tests.command_lines import built_once
 
@@ -245,14 +243,9 @@ def _end(status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _no_processes(cores: float, memory: float, spare: int = 1) -> int:
-    return 0
-
-
 if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
-    processes.default_processes = _no_processes
     typer.main.get_command = built_once
     built_once(app)
     gc.freeze()

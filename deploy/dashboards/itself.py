@@ -145,13 +145,13 @@ def _charts() -> list[Panel]:
         ),
         lines(
             "CPU",
-            "Processor seconds a second, 1 is one core; scorer processes are not in it.",
+            "Processor seconds a second of the agent, 1 is one core.",
             {"{{instance}}": _rate("process_cpu_seconds_total", "instance")},
             size=(12, 7),
         ),
         lines(
             "Memory",
-            "Resident memory of the agent, without its scorer processes.",
+            "Resident memory of the agent, in bytes, its model included.",
             {"{{instance}}": f"max by (instance) ({target('process_resident_memory_bytes')})"},
             unit="bytes",
             size=(12, 7),

@@ -83,7 +83,7 @@ def test_results_are_handed_on_for_export(build: Build) -> None:
 OWN = (
     *("ragmeter_build", "ragmeter_traces_received", "ragmeter_traces_duplicate", "ragmeter_queue"),
     *("ragmeter_feedback_received", "ragmeter_sampling_scale", "ragmeter_dedupe"),
-    *("ragmeter_scorer_processes", "ragmeter_scorer_restarts", "python_", "process_"),
+    *("python_", "process_"),
     *("ragmeter_clock_skew", "ragmeter_held", "ragmeter_oldest", "ragmeter_otlp"),
 )
 

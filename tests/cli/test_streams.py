@@ -28,8 +28,6 @@ def shell(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess
     """`command` in bash with the function `rm_` for ragmeter."""
     script = f'rm_() {{ {" ".join(RAGMETER)} "$@"; }}; {command}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
-    if "rm_ run" in command:
-        environment["RAGMETER_SCORERS__PROCESSES"] = "0"  # each takes half a second to start
     return subprocess.run(
         ["bash", "-c", script],
         cwd=folder,

@@ -120,11 +120,8 @@ def assert_counted_once(counters: dict[tuple[str, str], float]) -> None:
     assert seen == states
 
 
-def test_replay_killed_at_random_points_counts_as_if_undisturbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_killed_at_random_points_counts_as_if_undisturbed(tmp_path: Path) -> None:
     kills, count = 8, 5_000
-    monkeypatch.setenv("RAGMETER_SCORERS__PROCESSES", "1")
     file = tmp_path / "traffic.jsonl"
     poison = traffic(file, count, seed=kills)
     expected = replay_to_the_end(tmp_path / "calm", file)

@@ -329,7 +329,6 @@ def everything() -> FakeAgent:
     own_scale = (("tier", "judge"), ("service", "bot"))
     agent.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     agent.measured.append(("ragmeter_alerts_refused", (), 0.0))
-    agent.measured.append(("ragmeter_scorer_processes", (), 1.0))
     agent.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = agent.counters
     own = ("service", "bot")
@@ -361,7 +360,6 @@ def everything() -> FakeAgent:
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
     counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)
-    counters.inc("ragmeter_scorer_restarts_total")
     counters.inc("ragmeter_canary_judge_requests_total", (), 3)
     counters.inc("ragmeter_canary_judge_tokens_total", (), 300)
     counters.inc("ragmeter_canary_judge_cost_usd_total", (), 0.003)

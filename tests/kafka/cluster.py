@@ -37,7 +37,6 @@ SETTINGS: dict[str, Any] = {
     "windows": ["1h", "24h"],
     # of one partition as of all: what is one service's alone
     "drift": {"enabled": False},
-    "scorers": {"processes": 0},  # tests start many workers on few cores
 }
 
 

@@ -32,7 +32,7 @@ def message(value: bytes, offset: int = 5, **changes: Any) -> Any:
 class Processing:
     """A message processor; `take` returns the records that become of messages.
 
-    `judge` answers in place of the configured one; `ahead` messages were scored by processes.
+    `judge` answers in place of the configured one; `ahead` messages were scored by threads.
     """
 
     def __init__(

@@ -253,10 +253,10 @@ def test_settings_without_effect_are_named(tmp_path: Path) -> None:
     )
     reported = notified(
         "judge: {budget: {requests_per_minute: 5}, temperature: 1}\n"
-        "sampling: {judge: 0.5}\nscorers: {processes: 0}\nhhem: {workers: 2}"
+        "sampling: {judge: 0.5}\nhhem: {workers: 2}"
     )
     assert (
-        "without effect in `ragmeter score`: scorers.processes, sampling.judge,"
+        "without effect in `ragmeter score`: sampling.judge,"
         " judge.budget.requests_per_minute" in reported
     )
     assert "judge.temperature: judge.base_url is not set" in reported

@@ -10,6 +10,7 @@ import pytest
 from ragmeter.app.settings import load_settings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import SALT, Sampler, StratumClassifier, overload_scale
@@ -99,6 +100,7 @@ def population(
     A tenth has no built-in score and bad grades; the traces of a new model are worse than others
     and drawn more often, those with a low built-in score are judged more often.
     """
+    unread = PreparedTrace(make_trace(1))
     for n in range(2500):
         young, hidden = rng.random() < 0.1, rng.random() < 0.1
         grade = rng.choices([0, 1, 2, 3], [4, 3, 2, 1] if young or hidden else [1, 2, 3, 4])[0]
@@ -123,7 +125,7 @@ def population(
         ]
         if scales and half._sampler is not None:  # a queue that fills and empties
             half._sampler.builtin_scale = (1.0, 0.25, 0.0625, 0.5)[n * 4 // 2500]
-        yield grade, TraceScores(summary, False, False, builtin)
+        yield grade, TraceScores(summary, False, False, unread, builtin)
 
 
 @pytest.mark.slow

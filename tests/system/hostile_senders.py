@@ -136,7 +136,6 @@ class Target:
         config = settings_file(folder)
         tree = json.loads(config.read_text())
         tree["http"] = {"otlp_port": self.port, "metrics_port": self.page}
-        tree["scorers"] = {"processes": 0}  # what `auto` means on one core
         config.write_text(json.dumps(tree))
         self.process = start(folder, "run", "-c", config)
         self.url = f"http://127.0.0.1:{self.port}"

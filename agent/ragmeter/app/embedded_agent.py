@@ -35,7 +35,6 @@ from ragmeter.parts.collection import (
     part_links,
     part_routes,
 )
-from ragmeter.scoring.processes import with_processes
 from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
 
@@ -56,10 +55,6 @@ _PROGRESS_SECONDS = 10.0
 # median request took twice as long on a busy machine. A replay alone is best with 1 ms.
 _SERVING_SWITCH_SECONDS = 0.0002
 _REPLAY_SWITCH_SECONDS = 0.001
-
-# Bytes of files from which on scoring takes all cores: scoring is twice the work of all else, and
-# no sender waits for an answer. These take some 5 s; a process takes half a second to start.
-_LARGE_IMPORT = 20_000_000
 
 
 @contextlib.asynccontextmanager
@@ -201,10 +196,9 @@ async def run_agent(
     senders = AlertSenders(settings.alerts)
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
-    large = sum(path.stat().st_size for path in files if path.is_file()) > _LARGE_IMPORT
     live = not files and not exit_after_replay
     agent = EmbeddedAgent(
-        with_processes(settings, spare=0 if large else 1),
+        settings,
         rules,
         live=live,
         tiers=lambda saved: build_slow_tiers(settings, saved, live=live),

@@ -41,7 +41,6 @@ from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
 from ragmeter.parts.collection import part_form_paths, part_links, part_routes
 from ragmeter.scoring.inline_tiers import InlineTiers
-from ragmeter.scoring.processes import with_processes
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen
 
@@ -71,7 +70,6 @@ async def run_worker(
         KafkaSecurityError: A file of `kafka.security` cannot be used.
         ModelError: The local model cannot be loaded.
     """
-    settings = with_processes(settings)
     access = AccessPolicy(settings, traces=False)
     limit_client_logs()
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())

@@ -71,11 +71,10 @@ def load_or_exit(config: Path | None, overrides: dict[str, Any] | None = None) -
         return load_settings(config, overrides=overrides)
 
 
-# Settings of the sampling, the budget and the processes of a running agent.
+# Settings of the sampling and the budget of a running agent.
 OFFLINE_UNUSED = (
     "judge.budget",
     "judge.probes",
-    "scorers",
     "sampling",
 )
 

@@ -23,21 +23,6 @@ JudgeFamily = Literal[
 ]
 
 
-class ScorerSettings(SettingsSection):
-    """The scorers that need no model."""
-
-    processes: int | None = Field(
-        None,
-        ge=0,
-        le=64,
-        description=(
-            "processes that score traces beside the agent or worker; 0: it scores itself; none: "
-            "as many as it has CPU cores less one (for a replay of more than 20 MB all of them), "
-            "at most 4"
-        ),
-    )
-
-
 class ModelPrice(SettingsSection):
     """What a million tokens of a model cost, in US dollars."""
 

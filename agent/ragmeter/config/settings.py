@@ -28,7 +28,6 @@ from ragmeter.config.scoring import (
     JudgeSettings,
     ModelSettings,
     SamplingSettings,
-    ScorerSettings,
 )
 from ragmeter.core.durations import parse_window
 
@@ -122,7 +121,6 @@ class Settings(SettingsSection, BaseSettings):
     builtin_scorers: bool = Field(
         True, description="score relevance, grounding and citations with the built-in scorers"
     )
-    scorers: ScorerSettings = ScorerSettings()
     http: HttpSettings = HttpSettings()
     otlp: OtlpSettings = OtlpSettings()
     state: StateSettings = StateSettings()

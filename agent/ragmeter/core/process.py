@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import math
 import os
 import signal
 from collections.abc import (
@@ -222,16 +221,6 @@ def usable_cores(root: Path = Path("/")) -> float:
         if quota.isdigit() and period.isdigit():  # neither `max` nor -1
             cores = min(cores, int(quota) / int(period))
     return cores
-
-
-def memory_limit(root: Path = Path("/")) -> float:
-    """Return the memory in bytes that this process's control groups allow, infinity if all."""
-    limits = (
-        _group_value(group / name)
-        for group in _control_groups(root)
-        for name in ("memory.max", "memory.limit_in_bytes")
-    )
-    return min((float(limit) for limit in limits if limit.isdigit()), default=math.inf)
 
 
 def _control_groups(root: Path) -> Iterator[Path]:

@@ -28,13 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class CountedScores(NamedTuple):
-    """The scores of a trace as they were counted; `load` decodes the trace where it has to.
-
-    The texts may not be in memory: few traces need them again.
-    """
+    """The scores of a trace as they were counted."""
 
     scored: ScoredTrace
-    load: Callable[[], Trace]
+    trace: Trace
 
     @property
     def key(self) -> EvidenceKey:
@@ -143,9 +140,9 @@ class Commits:
             if self._keeper.pace.due(self._clocks.monotonic()) or self._writes.last:
                 step.forget_evidence = self._keeper.forget(state.evidence_keys())
         keyed = [
-            (trace.key, trace.load(), trace.scored)
-            for trace in traces
-            if trace.scored.partial or trace.key in named
+            (one.key, one.trace, one.scored)
+            for one in traces
+            if one.scored.partial or one.key in named
         ]
         step.evidence = self._keeper.rows(named, keyed, self._earlier_scores)
         new = {(service, trace_id): body for service, trace_id, _, body in step.evidence}
@@ -161,8 +158,8 @@ class Commits:
             state.committed()
         self._draws.committed(draws, finished)
         if traces and self._outputs.on_results is not None:
-            self._outputs.on_results([(trace.load(), trace.scored) for trace in traces])
-        self._outputs.on_scores([trace.scored for trace in traces])
+            self._outputs.on_results([(one.trace, one.scored) for one in traces])
+        self._outputs.on_scores([one.scored for one in traces])
         if moved:
             self._outputs.on_notifications()
         self.upto = max(self.upto, upto)

@@ -22,9 +22,9 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import overload_scale
 from ragmeter.scorers.llm.billing import count_canary
-from ragmeter.scoring.processes import SamplingTerms
 from ragmeter.scoring.scorer import CheapScores
 from ragmeter.scoring.slow_tiers import SlowTiers, TierSampling, tier_places
+from ragmeter.scoring.threads import SamplingTerms
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 
@@ -97,7 +97,7 @@ class TierDraws(TierSampling):
         old = self.terms
         scale = overload_scale(depth / self._queue) if self.live else 1.0
         rates = [settings.builtin, *(rates.builtin for rates in settings.services.values())]
-        # where every trace is drawn, no stratum matters: the processes need no record
+        # where every trace is drawn, no stratum matters: the threads need no record
         if scale * min(rates) >= 1:
             control = SamplingControl()
         new = SamplingTerms(settings, control, scale)

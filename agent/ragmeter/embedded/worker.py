@@ -1,8 +1,8 @@
 """The worker thread: take traces off the queue, have them scored, aggregate and commit the effect.
 
-Scores of one trace depend on no other trace, so other processes may compute them ahead
-(`ragmeter.scoring.processes`). Everything else is done by one thread in queue order: the result is
-a function of the queue alone, whatever the number of processes.
+Scores of one trace depend on no other trace, so other threads may compute them ahead
+(`ragmeter.scoring.threads`). Everything else is done by one thread in queue order: the result is a
+function of the queue alone, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,19 +44,12 @@ from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
-from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.parts.collection import PartKinds
 from ragmeter.parts.contract import Arrival, Document
 from ragmeter.parts.views import ControlSource
-from ragmeter.scoring.processes import (
-    SamplingTerms,
-    ScoredBody,
-    ScorerPool,
-    ScoringPlan,
-    Unscorable,
-)
 from ragmeter.scoring.scorer import CheapScores, TraceScores, summarise_trace
 from ragmeter.scoring.slow_tiers import MakeTiers
+from ragmeter.scoring.threads import SamplingTerms, ScoredSource, Unscorable, start_threads
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
@@ -79,7 +71,7 @@ _Drawn = tuple[QueuedTrace, TraceScores, CheapScores]
 
 
 class _Unscored(DataError):
-    """A trace that no process could score."""
+    """A trace that a thread could not score."""
 
 
 class SentDocuments(NamedTuple):
@@ -142,10 +134,8 @@ class Worker:
         self.draws = TierDraws(
             settings, store, tiers(store.meta()), clock=clocks.wall, on_finished=self._wake.set
         )
-        processes = settings.scorers.processes or 0
-        self._pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
-        count = partial(self.draws.tiers.spending.add, "ragmeter_scorer_restarts_total", ())
-        self._ahead = BatchesAhead(store, self._pool, count)
+        self._scorers = start_threads(settings)
+        self._ahead = BatchesAhead(store, self._scorers)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         self._commits = Commits(
             store,
@@ -199,8 +189,6 @@ class Worker:
     def _load(self, state: ServiceState) -> ServiceState:
         saved = self._store.saved()
         state.restore(saved)
-        # a series that starts at 0 loses no first increase to `rate()`
-        state.aggregator.counters.inc("ragmeter_scorer_restarts_total", (), 0)
         state.aggregator.accounting.pending.update(self.draws.restore(saved.meta))
         self._commits.restore(saved.meta, saved.evidence)
         return state
@@ -217,8 +205,6 @@ class Worker:
 
     def start(self) -> None:
         """Start the worker and the slow tiers."""
-        if self._pool is not None:
-            self._pool.start()
         self._thread.start()
         self.draws.thread.start()
 
@@ -230,9 +216,7 @@ class Worker:
     def gauges(self) -> Sequence[GaugeSample]:
         """Return gauges of scoring and of the state. Hold `lock`."""
         tiers = self.draws.gauges(self.aggregator.names.label)
-        alive = 0.0 if self._pool is None else float(self._pool.alive)
-        processes = ("ragmeter_scorer_processes", (), alive)
-        return [*tiers, processes, *self.state.gauges()]
+        return [*tiers, *self.state.gauges()]
 
     def progress(self) -> dict[str, object | None]:
         """Return marks for the watchdog, which must change; None while there is nothing to do.
@@ -312,8 +296,8 @@ class Worker:
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(max(1.0, deadline - time.monotonic()))
-        if self._pool is not None:
-            self._pool.close()
+        if self._scorers is not None:
+            self._scorers.close()
         self.draws.tiers.close()
         return not self._thread.is_alive()
 
@@ -433,18 +417,19 @@ class Worker:
                 "ragmeter_dead_letters_total", (("reason", _INTERNAL_ERROR),), len(letters)
             )
 
-    def _score(self, queued: QueuedTrace, result: ScoredBody | None) -> TraceScores | DecodeFailure:
-        """Return the scores of a trace, computed by a process or now.
+    def _score(
+        self, queued: QueuedTrace, result: ScoredSource | None
+    ) -> TraceScores | DecodeFailure:
+        """Return the scores of a trace, computed ahead or now.
 
         Raises:
-            _Unscored: The processes have given it up.
+            _Unscored: The trace raised where it was scored ahead.
         """
         if isinstance(result, Unscorable):
             raise _Unscored(result.why)
         if isinstance(result, DecodeFailure):
             return result
         if result is not None:
-            result.prepare = partial(_prepare, queued)
             if result.summary.timestamp != queued.timestamp:
                 result.summary = result.summary._replace(timestamp=queued.timestamp)
             return result
@@ -473,7 +458,7 @@ class Worker:
             with self.lock:
                 applied = self._count(scored, turn, draws)
             for (_, scores, _), arrival in zip(scored, applied, strict=True):
-                traces.append(CountedScores(arrival.trace, partial(_load, scores)))
+                traces.append(CountedScores(arrival.trace, scores.prepared.trace))
         if unreadable:
             self._write_dead_letters(unreadable)
         with self.lock:
@@ -519,7 +504,7 @@ class Worker:
                     scored = summarise_trace(done.trace, done.results, done.row.draw.timestamp)
                     scored = scored._replace(partial=True, timings={})
                     scored = self.state.finish(scored)
-                    traces.append(CountedScores(scored, partial(_load, done.trace)))
+                    traces.append(CountedScores(scored, done.trace))
         self._commits.commit(self.state, traces=traces, finished=finished)
 
     def _add_probe_results(self) -> None:
@@ -564,14 +549,3 @@ def _decode(queued: QueuedTrace) -> Trace | DecodeFailure:
         return queued.trace
     item = decode_trace(queued.body, len(queued.body))
     return item if isinstance(item, DecodeFailure) else item.trace
-
-
-def _prepare(queued: QueuedTrace) -> PreparedTrace:
-    trace = _decode(queued)
-    if isinstance(trace, DecodeFailure):
-        raise RuntimeError("it was decoded before")
-    return PreparedTrace(trace)
-
-
-def _load(source: Trace | TraceScores) -> Trace:
-    return source if isinstance(source, Trace) else source.prepare().trace

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
@@ -68,12 +68,12 @@ class ScoreRecord:
     """A scored trace.
 
     `source` is None for results that belong to no trace (of probes).
-    `load` returns the trace, where results are exported; it is not sent.
+    `trace` is there where results are exported; it is not sent.
     """
 
     scored: ScoredTrace
     source: SourceOffset | None
-    load: Callable[[], Trace] | None = field(default=None, compare=False, repr=False)
+    trace: Trace | None = field(default=None, compare=False, repr=False)
 
 
 def _check_distinct(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

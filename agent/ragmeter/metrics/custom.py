@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal
@@ -50,7 +51,7 @@ class CustomMetric:
         rules: Default alert rules, as in a file of rules.
     """
 
-    __slots__ = ("_formula", "_logged", "_reasons", "rules", "spec")
+    __slots__ = ("_formula", "_logged", "_one_at_a_time", "_reasons", "rules", "spec")
 
     def __init__(
         self, spec: MetricSpec, formula: Formula, rules: Sequence[Mapping[str, Any]] = ()
@@ -60,6 +61,7 @@ class CustomMetric:
         self._formula = formula
         self._reasons: set[str] = set()
         self._logged: set[type[BaseException]] = set()  # kinds of errors
+        self._one_at_a_time = threading.Lock()
 
     @property
     def scorer(self) -> str:
@@ -71,9 +73,14 @@ class CustomMetric:
         return self._formula(trace)
 
     def score(self, trace: Trace) -> Score:
-        """Score a trace; an exception or an invalid value of the formula gives `unscored`."""
+        """Score a trace; an exception or an invalid value of the formula gives `unscored`.
+
+        Several threads score, and a user's function need not know of that: it runs in one of them
+        at a time.
+        """
         try:
-            value = self._checked_value(self._formula(trace))
+            with self._one_at_a_time:
+                value = self._checked_value(self._formula(trace))
         except (Exception, SystemExit) as error:  # the exit of a library must not be the agent's
             # a formula that always fails must not fill the log: the results are counted
             level = logging.DEBUG if type(error) in self._logged else logging.ERROR

@@ -7,6 +7,7 @@ text and gains nothing.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
@@ -129,8 +130,14 @@ class PassageCache:
                 self.chars -= len(oldest) + _CACHE_ENTRY_CHARS
 
 
-# A memo of a pure function, shared by all traces: a process scores in one thread.
-_read_passage = PassageCache().read
+class _OwnCache(threading.local):
+    """The cache of each thread that scores: a memo of a pure function, shared by all traces."""
+
+    def __init__(self) -> None:
+        self.read = PassageCache().read
+
+
+_own_cache = _OwnCache()
 
 
 @dataclass(slots=True)
@@ -143,12 +150,13 @@ class PassageIndex:
 
     @classmethod
     def read(
-        cls, texts: Sequence[str], parse: Callable[[str], PassageText] = _read_passage
+        cls, texts: Sequence[str], parse: Callable[[str], PassageText] | None = None
     ) -> PassageIndex:
         """Index passages, 400 at most, of the first `MAX_TEXT_CHARS` characters together.
 
-        `parse` is `PassageText` itself in a thread that may not use the cache.
+        `parse` is `PassageText` itself where a cache would not pay.
         """
+        parse = parse or _own_cache.read
         passages: list[PassageText] = []
         structured = False
         budget = MAX_TEXT_CHARS

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
@@ -27,7 +28,6 @@ from ragmeter.reasons import Reason
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
-from ragmeter.scoring.processes import ScoredBody, ScorerPool, ScoringPlan
 from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.scoring.slow_tiers import (
     MAIN,
@@ -37,6 +37,7 @@ from ragmeter.scoring.slow_tiers import (
     score_live_tier,
     tier_places,
 )
+from ragmeter.scoring.threads import ScoredSource, start_threads
 from ragmeter.trace import Trace
 
 # Five timeouts in a row open it: a tier that is slow, but answers, hardly gets there. A trial that
@@ -57,7 +58,7 @@ class InlineTiers(TierSampling):
 
     Results of a tier that does not answer within `deadline` seconds are unscored with the reason
     `timeout`. `newest` is the newest event time of all traces that were scored here, `terms` are
-    those of the built-in tier, `pool` the processes that score, if any.
+    those of the built-in tier, `ahead` the threads that score ahead, if any.
     """
 
     def __init__(
@@ -95,8 +96,7 @@ class InlineTiers(TierSampling):
         self._places = {
             tier: asyncio.Semaphore(number) for tier, number in tier_places(settings).items()
         }
-        processes = settings.scorers.processes or 0
-        self.pool = ScorerPool(ScoringPlan.of(settings), processes) if processes else None
+        self.ahead = start_threads(settings)
         self._share = 1.0
         self.newest: float | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -105,9 +105,8 @@ class InlineTiers(TierSampling):
         for scorer in self.instruments.scorers.values():
             if isinstance(scorer, contextlib.AbstractAsyncContextManager):
                 await self._stack.enter_async_context(scorer)
-        if self.pool is not None:
-            self.pool.start()
-            self._stack.push_async_callback(asyncio.to_thread, self.pool.close)
+        if self.ahead is not None:
+            self._stack.push_async_callback(asyncio.to_thread, self.ahead.close)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -118,14 +117,12 @@ class InlineTiers(TierSampling):
         super().apply_control(control)
         self.terms = replace(self.terms, control=control)
 
-    async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredBody]:
-        """Have the processes of `pool` score traces."""
-        if self.pool is None:
-            raise RuntimeError("pool is missing")
-        found: list[ScoredBody] = await asyncio.wrap_future(self.pool.submit(bodies, self.terms))
-        if restarts := self.pool.take_restarts():
-            self._counters.inc("ragmeter_scorer_restarts_total", by=restarts)
-        return found
+    async def score_bodies(self, bodies: Sequence[bytes]) -> list[ScoredSource]:
+        """Have the threads of `ahead` score traces."""
+        if self.ahead is None:
+            raise RuntimeError("ahead is missing")
+        parts = [asyncio.wrap_future(part) for part in self.ahead.submit(bodies, self.terms)]
+        return list(chain.from_iterable(await asyncio.gather(*parts)))
 
     def draw(self, scores: TraceScores) -> CheapScores:
         """Draw a trace for the slow tiers."""
@@ -207,7 +204,4 @@ class InlineTiers(TierSampling):
 
     def gauges(self) -> list[GaugeSample]:
         """Return the state of the tiers, and the scale of sampling rates by tier and service."""
-        scales = self.scale_gauges(self._names.service)
-        alive = float(self.pool.alive) if self.pool is not None else 0.0
-        processes = ("ragmeter_scorer_processes", (), alive)
-        return [*scales, processes, *self.instruments.gauges()]
+        return [*self.scale_gauges(self._names.service), *self.instruments.gauges()]

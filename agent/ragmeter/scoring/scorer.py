@@ -1,6 +1,6 @@
 """Score one trace with the cheap tier, and draw it for the tiers that are sampled.
 
-Scores of one trace depend on no other trace (`TraceScores`), so any process may compute them; draws
+Scores of one trace depend on no other trace (`TraceScores`), so any thread may compute them; draws
 depend on those before (`Scorer.draw`).
 """
 
@@ -64,10 +64,6 @@ class CheapScores(NamedTuple):
     cheap: Mapping[str, float] = {}
 
 
-def _prepare_nothing() -> PreparedTrace:
-    raise LookupError("the trace is in another process")
-
-
 @dataclass(slots=True)
 class TraceScores:
     """The scores of one trace that depend on no other trace: the input of `Scorer.draw`.
@@ -76,17 +72,15 @@ class TraceScores:
         summary: The trace with the results of the cheap tier, or of its reference for a canary.
         failed: As `Trace.failed`.
         referenced: Whether the trace has a reference.
+        prepared: The trace.
         builtin: The results of the built-in scorers; None if they were not computed.
-        prepare: Returns the trace; where another process has scored it, it is decoded anew.
     """
 
     summary: ScoredTrace
     failed: bool
     referenced: bool
+    prepared: PreparedTrace = field(compare=False, repr=False)
     builtin: list[Score] | None = None
-    prepare: Callable[[], PreparedTrace] = field(
-        default=_prepare_nothing, compare=False, repr=False
-    )
 
     @property
     def trace_id(self) -> str:
@@ -235,7 +229,7 @@ class Scorer:
             summarise_trace(trace, results, timestamp),
             trace.failed,
             trace.reference is not None,
-            prepare=lambda: prepared,
+            prepared,
         )
 
     def draw(self, scores: TraceScores) -> CheapScores:
@@ -274,7 +268,7 @@ class Scorer:
             return _make_unknown(self.builtin_pairs, ScoreState.SAMPLED_OUT, terms, {})
         results = scores.builtin
         if results is None:
-            results = self.score_builtin(scores.prepare())
+            results = self.score_builtin(scores.prepared)
         if not terms.stratum:
             return results
         share = terms.probability / scores.probability
@@ -284,7 +278,7 @@ class Scorer:
         """Return whether the built-in scorers score a trace, and the terms.
 
         A trace that is drawn with certainty belongs to no stratum. This depends on no earlier
-        draw: another process may ask as well, to compute only what is needed.
+        draw: another thread may ask as well, to compute only what is needed.
         """
         sampler = self._sampler
         if sampler is None or sampler.rate("builtin", scores.service) >= 1:

@@ -42,8 +42,8 @@ from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.served_model import ServedModel
-from ragmeter.scoring.processes import SamplingTerms
 from ragmeter.scoring.scorer import Scorer
+from ragmeter.scoring.threads import SamplingTerms
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from ragmeter.kafka.processors.score import MessageProcessor, arrival_time
 from ragmeter.kafka.score_records import ScoreRecord, decode_scores
 from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.parts.collection import document_kinds
+from ragmeter.scoring import threads
 
 from tests.kafka.messages import Processing, message
 from tests.kafka.processors.test_slow_tiers import ANSWERED, JUDGE, Fake
@@ -32,7 +33,7 @@ def test_traces_of_a_service_go_in_one_record_with_their_offsets() -> None:
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_processes_score_as_the_worker_does(judged: bool) -> None:
+def test_threads_score_as_the_worker_does(judged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same records to the byte, and the same counters, whoever scores."""
     messages = [
         message(trace_line(n, service="ab"[n % 2], tags={"tenant": "x"}), n) for n in range(80)
@@ -44,18 +45,19 @@ def test_processes_score_as_the_worker_does(judged: bool) -> None:
     messages[11].value = None
     every = document_kinds(PARTS, AgentSettings()).values()
     kinds = [kind for kind in every if not kind.topic]  # those that come among the traces
-    for number, kind in enumerate(kinds, 12):  # no document is sent to a process
+    for number, kind in enumerate(kinds, 12):  # no document is sent to a thread
         messages[number].value = json.dumps({"schema": kind.schema, "service": 3}).encode()
     tree: dict[str, Any] = {"sampling": {"builtin": 0.5, "judge": 1.0}, "segments": ["tenant"]}
     tree |= {"judge": JUDGE} if judged else {}
 
-    def records(processes: int) -> tuple[Any, Any, int]:
-        settings = settings_of(**tree, scorers={"processes": processes})
-        processing = Processing(settings, judge=Fake([ANSWERED]) if judged else None)
+    def records(cores: float) -> tuple[Any, Any, int]:
+        monkeypatch.setattr(threads, "usable_cores", lambda: cores)
+        judge = Fake([ANSWERED]) if judged else None
+        processing = Processing(settings_of(**tree), judge=judge)
         found = processing.take(*messages)
         return found, dict(processing.counters.items()), processing.ahead
 
-    (here, counts, none), (there, same, many) = records(0), records(1)
+    (here, counts, none), (there, same, many) = records(1), records(2)
     assert there == here
     assert same == counts
     assert (none, many) == (0, 79 - len(kinds))

@@ -41,11 +41,10 @@ from ragmeter.kafka.score_records import SOURCE_LABELS, ScoreRecord, SourceOffse
 from ragmeter.kafka.scores_topic import encode_document
 from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from ragmeter.kafka.wire import BadRecord, RecordTooLarge
-from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.parts.collection import PartKinds, document_kinds, document_topics
 from ragmeter.scoring.inline_tiers import InlineTiers
-from ragmeter.scoring.processes import ScoredBody
 from ragmeter.scoring.scorer import CheapScores, TraceScores
+from ragmeter.scoring.threads import ScoredSource
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -94,13 +93,6 @@ def arrival_time(message: Any, now: float) -> float | None:
     return timestamp if message.timestamp_type == _LOG_APPEND else min(timestamp, now)
 
 
-def _decode(message: Any) -> Trace:
-    item = decode_trace(message.value, len(message.value))
-    if not isinstance(item, DecodedTrace):
-        raise RuntimeError("not of the expected type")
-    return item.trace
-
-
 class MessageProcessor:
     """What comes of a message, by the settings; `handle` is all that owners ask.
 
@@ -131,10 +123,10 @@ class MessageProcessor:
         self._tiers = tiers
         self._otlp = otlp
 
-    async def score_ahead(self, messages: Sequence[Any]) -> list[ScoredBody | None]:
-        """Have other processes score the messages that need nothing else before."""
-        found: list[ScoredBody | None] = [None] * len(messages)
-        if self._tiers.pool is None or self._preparer.edits:
+    async def score_ahead(self, messages: Sequence[Any]) -> list[ScoredSource | None]:
+        """Have other threads score the messages that need nothing else before."""
+        found: list[ScoredSource | None] = [None] * len(messages)
+        if self._tiers.ahead is None or self._preparer.edits:
             return found
         plain = [number for number, one in enumerate(messages) if self._is_plain(one)]
         scored = await self._tiers.score_bodies([messages[number].value or b"" for number in plain])
@@ -157,7 +149,7 @@ class MessageProcessor:
         configured = self._settings.kafka.traces_encoding
         return message_encoding(message.value or b"", message.headers, configured)
 
-    def handle(self, message: Any, scores: ScoredBody | None = None) -> _Handled:
+    def handle(self, message: Any, scores: ScoredSource | None = None) -> _Handled:
         """Return what comes of a message; `scores` are of `score_ahead`."""
         value = message.value or b""
         if isinstance(scores, TraceScores):
@@ -191,33 +183,29 @@ class MessageProcessor:
         return await scored if asyncio.iscoroutine(scored) else scored
 
     def _score(self, message: Any, trace: Trace) -> _Handled:
-        return self._draw(message, self._tiers.scorer.score_alone(trace), trace)
+        return self._draw(message, self._tiers.scorer.score_alone(trace))
 
-    def _draw(self, message: Any, scores: TraceScores, trace: Trace | None = None) -> _Handled:
+    def _draw(self, message: Any, scores: TraceScores) -> _Handled:
         """Return the record of a trace, or a coroutine where a slow tier has drawn it."""
         sent_at = scores.summary.timestamp
         timestamp = self._limit_time(message, sent_at)
         if timestamp != sent_at:
             scores.summary = scores.summary._replace(timestamp=timestamp)
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
-        if trace is None:  # rarely wanted: another process has it
-            scores.prepare = lambda: PreparedTrace(_decode(message))
         cheap = self._tiers.draw(scores)
         if not cheap.draws:
             return self._record(message, scores, cheap.trace)
-        return self._finish(message, scores, trace or _decode(message), cheap)
+        return self._finish(message, scores, cheap)
 
-    async def _finish(
-        self, message: Any, scores: TraceScores, trace: Trace, cheap: CheapScores
-    ) -> Outcome:
-        return self._record(message, scores, await self._tiers.finish(trace, cheap))
+    async def _finish(self, message: Any, scores: TraceScores, cheap: CheapScores) -> Outcome:
+        return self._record(message, scores, await self._tiers.finish(scores.prepared.trace, cheap))
 
     def _record(self, message: Any, scores: TraceScores, scored: ScoredTrace) -> Outcome:
         self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
         source = SourceOffset(message.partition, message.offset)
         scored = self._preparer.publishable(scored)
-        load = (lambda: scores.prepare().trace) if self._outputs.on_results else None
-        return ScoreRecord(scored, source, load)
+        trace = scores.prepared.trace if self._outputs.on_results else None
+        return ScoreRecord(scored, source, trace)
 
     def is_letter(self, record: OutRecord) -> bool:
         """Return whether a record is a dead letter."""
@@ -233,7 +221,7 @@ class MessageProcessor:
                 reason = letter.headers["reason"].decode()
                 self._counters.inc("ragmeter_dead_letters_total", (("reason", reason),))
         if self._outputs.on_results is not None:
-            self._outputs.on_results([(one.load(), one.scored) for one in records if one.load])
+            self._outputs.on_results([(one.trace, one.scored) for one in records if one.trace])
         self._outputs.on_scores([one.scored for one in records])
 
     def encode(

@@ -1,13 +1,9 @@
-"""The agent with scorer processes: the same state whatever their number, and whatever ends them."""
+"""The agent with threads that score ahead: the same state whatever their number."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import re
-import signal
 import sqlite3
 import time
 from collections import Counter
@@ -24,12 +20,11 @@ from ragmeter.core.tiers import Tier, TierScorer
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.sampling.sampler import ReplayBudget
-from ragmeter.scoring.processes import ScorerPool
+from ragmeter.scoring import threads
 from ragmeter.scoring.slow_tiers import SlowTiers
 
-from tests.crash import left_behind, start, without_quotes
+from tests.crash import without_quotes
 from tests.embedded.test_slow_tiers import Fake, mismatch
-from tests.scoring.test_processes import own_metric, pids  # noqa: F401
 from tests.traces import START, good, trace_dict
 from tests.waiting import PATIENCE, stop_agent, until
 
@@ -82,17 +77,10 @@ class NoModel(Fake):
 
 @contextmanager
 def agent(
-    folder: Path,
-    processes: int,
-    waiting: Items = (),
-    judge: Fake | None = None,
-    *,
-    live: bool = False,
-    **tree: Any,
+    folder: Path, waiting: Items = (), judge: Fake | None = None, *, live: bool = False, **tree: Any
 ) -> Iterator[EmbeddedAgent]:
     paths = {"path": str(folder / "s.sqlite")}
-    whole: dict[str, Any] = {"state": paths, "scorers": {"processes": processes}, **tree}
-    settings = load_settings(environ={}, overrides=whole)
+    settings = load_settings(environ={}, overrides={"state": paths, **tree})
     rules = load_configured_rules(settings)
     fakes: dict[Tier, TierScorer] = {"judge": judge, "model": NoModel(judge)} if judge else {}
     tiers = SlowTiers(fakes, replays={"model": ReplayBudget(0.2, lambda: 1500.0)})
@@ -124,7 +112,7 @@ def state(folder: Path) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("builtin", [0.3, pytest.param(1.0, marks=pytest.mark.long)])
-def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
+def test_the_state_after_a_replay_is_the_same_for_any_number_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builtin: float
 ) -> None:
     """To the byte, if commits are of the same traces. The last run has others: it differs at most
@@ -136,14 +124,15 @@ def test_the_state_after_a_replay_is_the_same_for_any_number_of_processes(
     }
     items = traffic(900)
     states = []
-    runs = [(0, 256), (2, 256), (2, 100)]
-    if builtin == 1.0:
-        runs[1:1] = [(1, 256), (3, 256)]
-    for processes, commit in runs:
-        folder = tmp_path / f"{processes} {commit}"
+    monkeypatch.setattr(threads, "_SLICE", 7)  # so that threads take turns, and the last is short
+    for number, commit in [(1, 256), (2, 256), (3, 256), (2, 100)]:
+        folder = tmp_path / f"{number} {commit}"
         folder.mkdir()
         monkeypatch.setattr("ragmeter.embedded.batches.BATCH", commit)
-        with agent(folder, processes, items, no_answer(), **tree) as made:
+        monkeypatch.setattr(threads, "usable_cores", lambda cores=number: float(cores))
+        monkeypatch.setattr(threads, "_MAX_THREADS", number)
+        with agent(folder, items, no_answer(), **tree) as made:
+            assert (made._worker._scorers is None) == (number == 1)
             until(lambda: not made._store.depth)
             assert mismatch(made) == 0
             with made.lock():
@@ -173,79 +162,15 @@ def unquoted(row: Sequence[Any]) -> list[Any]:
     return [name, without_quotes(text) if name.startswith("incidents/") else text]
 
 
-def pool_of(made: EmbeddedAgent) -> ScorerPool:
-    pool = made._worker._pool
-    assert pool is not None
-    return pool
-
-
-def counter(made: EmbeddedAgent, name: str) -> float:
-    with made.lock():
-        return sum(value for (known, _), value in made.counters.items() if known == name)
-
-
-def test_a_kill_in_the_middle_changes_nothing_and_is_counted(
+def test_under_load_the_built_in_tier_falls_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragmeter.embedded.batches.BATCH", 100)  # else the first is all there is
-    items = traffic(1000)
-    for processes in (0, 2):
-        folder = tmp_path / str(processes)
-        folder.mkdir()
-        with agent(folder, processes) as made:
-            if processes:
-                until(lambda: pool_of(made).alive == 2)
-            made.accept(items, "test")
-            if processes:
-                until(lambda: made._store.depth < 1000)
-                os.kill(pids(pool_of(made))[0], signal.SIGKILL)
-            made.wait_idle()
-            assert counter(made, "ragmeter_traces_received_total") == 1000
-            if processes:  # an idle process may be missed only after the last trace
-                until(lambda: pool_of(made).restarts == 1 and pool_of(made).alive == 2)
-                made.accept([good(5000, timestamp=START)], "test")  # counts what ended since
-                made.wait_idle()
-                assert counter(made, "ragmeter_scorer_restarts_total") == 1
-            else:
-                made.accept([good(5000, timestamp=START)], "test")
-                made.wait_idle()
-    left, right = (left_behind(tmp_path / name) for name in "02")
-    assert right["buckets"] == left["buckets"]
-    counters = [
-        {key: value for key, value in side["counters"].items() if "scorer_restarts" not in key[0]}
-        for side in (left, right)
-    ]
-    assert counters[0] == counters[1]
-
-
-def test_a_trace_that_ends_processes_is_a_dead_letter_and_costs_no_other(
-    tmp_path: Path,
-    own_metric: Path,  # noqa: F811
-) -> None:
-    folder = tmp_path / "agent"
-    folder.mkdir()
-    items = [good(n, query="die" if n == 40 else "How?") for n in range(100)]
-    with agent(folder, 1) as made:
-        made.accept(items, "test")
-        made.wait_idle()
-        assert counter(made, "ragmeter_dead_letters_total") == 1
-        with made.lock():
-            assert made.windows.states("bot", "", "error", "builtin", "1h")["scored"] == 99
-    (letter,) = [
-        json.loads(line)
-        for line in (folder / "s.sqlite.dead-letters.jsonl").read_text().splitlines()
-    ]
-    assert letter["reason"] == "internal_error"
-    assert "2 processes ended" in json.dumps(letter)
-    assert '"die"' in json.dumps(letter).replace("\\", "")
-
-
-def test_under_load_the_built_in_tier_falls_and_comes_back(tmp_path: Path) -> None:
     """Every trace is counted under the probability by which it was drawn, and none is refused."""
+    monkeypatch.setattr(threads, "usable_cores", lambda: 2.0)
     tree: dict[str, Any] = {"limits": {"queue": 1000}, "sampling": {"judge": 0.2}}
     now = time.time()
     items = [good(n, timestamp=now) for n in range(1000)]
-    with agent(tmp_path, 1, items, live=True, **tree) as made:
+    with agent(tmp_path, items, live=True, **tree) as made:
         made.wait_idle()
         assert mismatch(made) == 0
         with made.lock():
@@ -266,28 +191,23 @@ def test_under_load_the_built_in_tier_falls_and_comes_back(tmp_path: Path) -> No
     assert after == [1.0]
 
 
-def test_ctrl_c_goes_to_the_agent_alone_and_no_process_stays(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {
-                "state": {
-                    "path": str(tmp_path / "s.sqlite"),
-                },
-                "http": {"otlp_port": 0, "metrics_port": 0},
-                "scorers": {"processes": 2},
-            }
-        )
-    )
-    process = start(tmp_path, "run", "-c", tmp_path / "config.json")
-    talk = tmp_path / "talk.txt"
-    until(lambda: "serving until" in talk.read_text())
-    found = {
-        int(pid)
-        for path in Path(f"/proc/{process.pid}/task").glob("*/children")  # of each thread
-        for pid in path.read_text().split()
-    }
-    assert len(found) == 2
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PATIENCE) == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in found)
-    assert not re.search("Traceback|KeyboardInterrupt|scorer process", talk.read_text())
+def test_a_trace_that_raises_where_it_is_scored_ahead_is_a_dead_letter_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "usable_cores", lambda: 2.0)
+    score = threads.SourceScorer._score
+
+    def faulty(self: Any, source: Any) -> Any:
+        if source.query == "Raise!":
+            raise ValueError("no words")
+        return score(self, source)
+
+    monkeypatch.setattr(threads.SourceScorer, "_score", faulty)
+    items = [good(n, query="Raise!" if n == 40 else "How?") for n in range(100)]
+    with agent(tmp_path, items) as made:
+        made.wait_idle()
+        with made.lock():
+            letters = {k: v for k, v in made.counters.items() if k[0].startswith("ragmeter_dead")}
+            assert made.windows.states("bot", "", "error", "builtin", "1h")["scored"] == 99
+    assert letters == {("ragmeter_dead_letters_total", (("reason", "internal_error"),)): 1}
+    assert "no words" in (tmp_path / "s.sqlite.dead-letters.jsonl").read_text()
