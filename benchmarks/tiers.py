@@ -35,7 +35,6 @@ from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 from ragmeter.metrics import (
-    answer_text,
     builtin,
     citation_support,
     grounding,
@@ -60,7 +59,6 @@ CHUNK = 100  # traces between two looks at the machine's speed
 STAGES: tuple[tuple[Any, str], ...] = (
     (text_index.PassageIndex, "read"),
     (builtin, "parse_answer"),
-    (answer_text, "adopt_notation"),
     (builtin, "compare_texts"),
     (Comparison, "grade_passages"),
     (Comparison, "extract_features"),

@@ -151,20 +151,20 @@ def test_a_number_of_a_list_is_neither_a_sentence_nor_a_number() -> None:
     for text in ("2.", "**2.**", "- 2.", "1.\n2.", "(2)", "Step 2:", "2️⃣", "| 1 | 2 |\n|---|---|"):
         found = parse_answer(f"{text}\nOpen the settings.")
         assert [claim.text for claim in found.claims] == ["Open the settings."], text
-        assert found.numbers == [], text
+        assert found.read.numbers == [], text
     found = parse_answer("The steps are: 1. open the settings 2. click on Reset 3. wait")
-    assert found.numbers == []
+    assert found.read.numbers == []
     # and a number that a sentence states stays one
     found = parse_answer("He lives in room 1. She lives in room 2. It has 3 windows.")
-    assert [form for form, _ in found.numbers] == ["1", "2", "3"]
+    assert [form for form, _ in found.read.numbers] == ["1", "2", "3"]
     assert len(found.claims) == 3
 
 
 def test_the_head_and_the_row_numbers_of_a_table_claim_nothing() -> None:
     found = parse_answer("| # | Plan | Price |\n|---|:--|--:|\n| 1 | Basic | 5 |\n| 2 | Pro | 9 |")
     assert [claim.text for claim in found.claims] == ["Basic 5", "Pro 9"]
-    assert [form for form, _ in found.numbers] == ["5", "9"]
-    assert found.names == []
+    assert [form for form, _ in found.read.numbers] == ["5", "9"]
+    assert found.read.names == []
 
 
 def test_places_of_sentences_are_those_of_the_answer_as_given() -> None:

@@ -168,9 +168,10 @@ def test_a_lexicon_that_was_short_of_memory_is_whole_again() -> None:
 def test_a_comparison_that_fails_ends_the_one_before() -> None:
     lexicon = make_lexicon()
     passages = [lexicon.read_passage("a pump", False)]
-    first = kernel.Comparison(lexicon, passages, "A pump.", [(0, 7)], [], False)
+    answer = parse_answer("A pump.").read
+    first = kernel.Comparison(lexicon, passages, answer, [], False)
     with pytest.raises(TypeError):
-        kernel.Comparison(lexicon, passages, "A valve", [(0, 7), None], [], False)  # type: ignore[list-item]
+        kernel.Comparison(lexicon, passages, answer, ["pump", None], False)  # type: ignore[list-item]
     with pytest.raises(RuntimeError, match="another trace"):
         first.measure_support(0, [0], 0.2, 0.65, 0.6)
 
@@ -180,18 +181,17 @@ def test_what_is_out_of_range_is_an_error() -> None:
     lexicon, other = make_lexicon(), make_lexicon()
     passages = [lexicon.read_passage("a pump", False)]
 
-    def compare(spans: list[tuple[int, int]], query: list[str]) -> kernel.Comparison:
-        return kernel.Comparison(lexicon, passages, "A pump.", spans, query, False)
+    answer = parse_answer("A pump.").read
 
-    for spans in ([(-1, 3)], [(5, 3)], [(9, 12)]):
-        with pytest.raises(IndexError):
-            compare(spans, [])
+    def compare(query: list[str]) -> kernel.Comparison:
+        return kernel.Comparison(lexicon, passages, answer, query, False)
+
     with pytest.raises(ValueError, match="empty stem"):
-        compare([], [""])
+        compare([""])
     for ids in (kernel.PassageIds(), other.read_passage("a pump", False)):
         with pytest.raises(RuntimeError, match="begun anew"):
-            kernel.Comparison(lexicon, [ids], "", [], [], False)
-    texts = compare([(0, 7)], ["pump"])
+            kernel.Comparison(lexicon, [ids], answer, [], False)
+    texts = compare(["pump"])
     assert texts.find_worst_sentence() == (-1, 0.0, None)  # before there are features
     for sentence, passage in ((1, 0), (0, 1), (0, -1)):
         with pytest.raises(IndexError):

@@ -193,8 +193,8 @@ def test_places_are_those_of_the_answer_as_it_came() -> None:
         "It cost USD 5.2m&nbsp;in total.",
         "It is done.",
     ]
-    at = parsed.bare.index("$5,200,000")
-    start, end = parsed.place(at, at + len("$5,200,000"))
+    at = parsed.read.bare.index("$5,200,000")
+    start, end = parsed.read.place(at, at + len("$5,200,000"))
     assert answer[start:end] == "USD 5.2m"
 
 
@@ -290,7 +290,7 @@ def test_what_is_no_time_is_none(text: str) -> None:
 )
 def test_what_is_no_value_stays(text: str) -> None:
     passages = ["The plan has 401,000 members and 3.0 stars.", "Two of 2.0 and 1.0"]
-    assert adopt_notation(text, passages).plain.text == text
+    assert adopt_notation(text, passages) == text
 
 
 def test_a_plain_text_is_itself() -> None:
@@ -656,10 +656,10 @@ def test_an_amount_in_another_currency_is_wrong(
 
 
 def test_an_amount_without_currency_or_in_both_is_right() -> None:
-    assert parse_answer("The fee is $40.", ["The fee is 40."]).replaced == 0
-    assert parse_answer("The fee is $44.", ["The fee is €40 ($44)."]).replaced == 0
-    assert parse_answer("The fee is $40.", ["The fee is €40 (US$40 abroad)."]).replaced == 0
-    assert parse_answer("The fee is 40.", ["The fee is €40."]).replaced == 0
+    assert parse_answer("The fee is $40.", ["The fee is 40."]).read.replaced == 0
+    assert parse_answer("The fee is $44.", ["The fee is €40 ($44)."]).read.replaced == 0
+    assert parse_answer("The fee is $40.", ["The fee is €40 (US$40 abroad)."]).read.replaced == 0
+    assert parse_answer("The fee is 40.", ["The fee is €40."]).read.replaced == 0
 
 
 def test_the_worst_sentence_is_shown_as_it_was_written() -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 
 from ragmeter.metrics import kernel
-from ragmeter.metrics.courtesies import count_closings, find_opening
+from ragmeter.metrics.courtesies import load_courtesies
 from ragmeter.metrics.english import NEGATIONS
-from ragmeter.metrics.notation import adopt_notation
-from ragmeter.metrics.plain_text import PlainText, plain_text
+from ragmeter.metrics.plain_text import plain_text
 from ragmeter.metrics.stems import content_stems, idf
 from ragmeter.metrics.words import WordCutter
 
@@ -28,6 +26,7 @@ _FILE_MARK = re.compile(
 # without these markers the AUROC falls by .006.
 _PASSAGE = re.compile(r"[(（]\s?(?:[a-z ]{1,20}\s)?passages?\b", re.IGNORECASE)
 _RAREST = repeat(idf.rarest)
+load_courtesies()
 
 
 class AnswerSentence:
@@ -76,24 +75,30 @@ class AnswerSentence:
         return self._content
 
 
-@dataclass(slots=True)
 class AnswerText:
     """The sentences of an answer, and its words, numbers and names.
 
-    `numbers` are pairs (canonical form, as written), `names` the stems of capitalised words that do
-    not begin a sentence. `bare` is the plain text without markup, of which `spans` are the
-    sentences; `place` tells where it stands in the answer as it came. `replaced` counts the values
-    of sentences that no passage has where passages have another beside the same words.
+    Args:
+        read: What the kernel has read of it, in the places of its plain text without markup
+            (`bare`); by default that of no sentence.
     """
 
-    claims: list[AnswerSentence] = field(default_factory=list)
-    numbers: list[tuple[str, str]] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    bare: str = ""
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    replaced: int = 0
-    _source: Sequence[PlainText] = ()
-    _content: frozenset[str] | None = None
+    __slots__ = ("_claims", "read")
+
+    def __init__(self, read: kernel.ReadAnswer | None = None) -> None:
+        self.read = kernel.ReadAnswer() if read is None else read
+        self._claims: list[AnswerSentence] | None = None
+
+    @property
+    def claims(self) -> list[AnswerSentence]:
+        """The sentences; made on first use, as most answers are compared without them."""
+        if self._claims is None:
+            cutter = WordCutter(self.read.bare)
+            self._claims = [
+                AnswerSentence((start, end), text, cutter, (first, last))
+                for start, end, first, last, text in self.read.sentences
+            ]
+        return self._claims
 
     @property
     def words(self) -> list[str]:
@@ -103,48 +108,12 @@ class AnswerText:
     @property
     def plain(self) -> str:
         """The text up to the last sentence, with spaces for all that is no sentence."""
+        bare = self.read.bare
         text = ""
-        for first, end in self.spans:
-            at = kernel.skip_bullet(self.bare, first, end)
-            text += " " * (at - len(text)) + self.bare[at:end]
+        for _, _, first, last, _ in self.read.sentences:
+            at = kernel.skip_bullet(bare, first, last)
+            text += " " * (at - len(text)) + bare[at:last]
         return text
-
-    def place(self, start: int, end: int) -> tuple[int, int]:
-        """Return where [start, end) of `bare` stands in the answer as it came."""
-        return _place(self._source, start, end)
-
-    @property
-    def content(self) -> frozenset[str]:
-        """The content stems of all sentences; call it once `claims` is complete."""
-        if self._content is None:
-            self._content = frozenset().union(*[claim.content for claim in self.claims])
-        return self._content
-
-
-def _place(source: Sequence[PlainText], start: int, end: int) -> tuple[int, int]:
-    for step in reversed(source):
-        start, end = step.span(start, end)
-    return start, end
-
-
-def _read(
-    text: str,
-) -> tuple[str, list[tuple[int, int, int, str]], list[tuple[str, str]], list[str]]:
-    """Read a plain answer, once more without the courtesies before and behind it if it has any."""
-    whole = kernel.read_answer(text)
-    bare, sentences = whole[:2]
-    if not sentences:
-        return whole
-    start = sentences[0][2]
-    opening = find_opening(bare, start)
-    closings = count_closings([sentence[3] for sentence in sentences])
-    end = sentences[-closings][0] if 0 < closings < len(sentences) else len(text)
-    if opening >= len(bare.rstrip()):
-        opening = start
-    if opening == start and end == len(text):
-        return whole
-    proper = kernel.read_answer(text[:start] + " " * (opening - start) + text[opening:end])
-    return proper if proper[1] else whole
 
 
 def _without_markers(text: str, markers: Iterable[tuple[int, int]]) -> str:
@@ -171,15 +140,4 @@ def parse_answer(
     Places of sentences refer to the text as given; only its first 20,000 characters are read.
     """
     plain = plain_text(_without_markers(text, markers)[:MAX_ANSWER])
-    adopted = adopt_notation(plain.text, passages, query)
-    source = [step for step in (plain, adopted.plain) if step.edits]
-    out = AnswerText(_source=source)
-    out.bare, sentences, out.numbers, out.names = _read(adopted.plain.text)
-    cutter = WordCutter(out.bare)
-    for start, end, words, claim in sentences:
-        out.claims.append(AnswerSentence(_place(source, start, end), claim, cutter, (words, end)))
-        out.spans.append((words, end))
-    if adopted.replaced:  # "a summary in 100 words:" before the answer proper replaces nothing
-        said = [adopted.plain.span(start, end) for start, end in out.spans]
-        out.replaced = sum(any(start <= at < end for start, end in said) for at in adopted.replaced)
-    return out
+    return AnswerText(kernel.read_answer(plain.text, plain.edits, passages, query))

@@ -183,7 +183,8 @@ def _grounding(
     if (
         features.replaced and features.worst is not None
     ):  # in what was compared such values are marked
-        start, end = answer.place(*answer.spans[features.worst.index])
+        _, _, first, last, _ = answer.read.sentences[features.worst.index]
+        start, end = answer.read.place(first, last)
         written = (trace.answer or "")[start:end]
         detail["worst_sentence"]["text"] = written[: grounding.MAX_DETAIL_TEXT]
     return make_scored(name, trace, grounding.grounding_probability(features), detail)

@@ -45,9 +45,7 @@ class Comparison:
                 read = lexicon.read_passage(passage.text, passage.structured)
                 passage.ids = read
             ids.append(read)
-        self._texts = kernel.Comparison(
-            lexicon, ids, answer.bare, answer.spans, query.words, pages.structured
-        )
+        self._texts = kernel.Comparison(lexicon, ids, answer.read, query.words, pages.structured)
 
     @property
     def has_content(self) -> bool:
@@ -72,8 +70,8 @@ class Comparison:
         )
         record = grounding_features.compare_record(self._pages, answer)
         values, sentences, contradictions, names = self._texts.extract_features(
-            answer.names,
-            len(answer.numbers),
+            answer.read.names,
+            len(answer.read.numbers),
             len(numbers),
             (record.denied, record.unknown, record.agreed, record.hours, record.hours_agreed),
         )
@@ -86,7 +84,7 @@ class Comparison:
             worst=worst,
             novel_numbers=numbers,
             novel_names=names,
-            replaced=answer.replaced,
+            replaced=answer.read.replaced,
         )
 
     def measure_support(

@@ -131,7 +131,7 @@ def find_novel_numbers(
     """
     return [
         raw.strip()
-        for form, raw in answer.numbers
+        for form, raw in answer.read.numbers
         if form not in query.numbers and not pages.has_number(form, raw, words)
     ]
 

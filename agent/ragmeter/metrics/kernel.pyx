@@ -26,11 +26,14 @@ cdef extern from "native/text.hpp" namespace "ragmeter" nogil:
         Letters()
         const char* data()
         size_t size()
+        Py_UCS4 operator[](size_t)
         void push_back(Py_UCS4)
     cdef cppclass Text:
         Text()
+        Text(const Letters&)
         Text(const void*, int, Py_ssize_t)
         Letters part(Py_ssize_t, Py_ssize_t) except +
+    string as_bytes(const Letters&) except +
 
 
 cdef extern from "native/english.hpp" namespace "ragmeter" nogil:
@@ -107,7 +110,32 @@ cdef extern from "native/answer.hpp" namespace "ragmeter" nogil:
         void strip_markers(Letters&) except +
         Py_ssize_t skip_bullet(const Text&, Py_ssize_t, Py_ssize_t) except +
         void find_sentences(const Letters&, vector[Span]&) except +
-        void read(Letters, Answer&) except +
+
+
+cdef extern from "native/edits.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Edits:
+        void add(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) except +
+        Letters replace(const Text&, const vector[Change]&) except +
+
+
+cdef extern from "native/courtesies.hpp" namespace "ragmeter" nogil:
+    cdef cppclass CourtesyRules:
+        Letters greeting, opening, lead, closing, footer, farewell, further
+    cdef cppclass Courtesies:
+        Courtesies(const CourtesyRules&, const vector[Letters]&) except +
+
+
+cdef extern from "native/answer_text.hpp" namespace "ragmeter" nogil:
+    cdef cppclass AnswerText:
+        Answer answer
+        vector[Span] places
+        size_t replaced
+        Span place(Py_ssize_t, Py_ssize_t)
+    cdef cppclass AnswerTextReader:
+        AnswerTextReader(const AnswerReader&, const Notation&) except +
+        void read(
+            const Text&, const Edits&, const vector[Text]&, const Text&, const Courtesies&, AnswerText&
+        ) except +
 
 
 cdef extern from "native/language.hpp" namespace "ragmeter" nogil:
@@ -167,6 +195,8 @@ cdef English english
 cdef Notation* notation = new Notation(english)
 cdef Numbers* all_numbers = new Numbers()
 cdef AnswerReader* answers = new AnswerReader(english, all_numbers[0])
+cdef AnswerTextReader* answer_texts = new AnswerTextReader(answers[0], notation[0])
+cdef Courtesies* courtesies = NULL
 
 
 cdef Text _text(str text) except *:
@@ -180,6 +210,14 @@ cdef Letters _letters(str text) except *:
 
 cdef str _string(const Letters& text):
     return PyUnicode_FromKindAndData(4, (<Letters&>text).data(), (<Letters&>text).size())
+
+
+cdef vector[Text] _texts(several) except *:
+    """Return the buffers of strings, which live as long as the strings do."""
+    cdef vector[Text] out
+    for text in several:
+        out.push_back(_text(<str?>text))
+    return out
 
 
 def read_english(stop_words, suffixes):
@@ -424,25 +462,20 @@ def find_quantities(str text not None):
     return out
 
 
-def adopt_notation(str text not None, passages, str query not None):
-    """Find what to replace in a text so that it writes its values as passages or query do.
-
-    Returns:
-        The changes as (start, end, text), and where values stand in place of another one.
-    """
-    cdef vector[Text] pages
+def adopt_notation(str text not None, passages, str query not None=""):
+    """Return a text that writes its quantities as passages, or else the query, write the same values."""
+    cdef vector[Text] pages = _texts(passages)
     cdef vector[Change] changes
+    cdef Edits edits
     cdef Text data = _text(text), asked = _text(query)
-    cdef vector[Py_ssize_t] replaced
-    cdef size_t at
-    for passage in passages:
-        pages.push_back(_text(<str?>passage))
+    cdef Letters out
+    if pages.empty():
+        return text
     with nogil:
-        replaced = notation.adopt(data, pages, asked, changes)
-    out = []
-    for at in range(changes.size()):
-        out.append((changes[at].start, changes[at].end, _string(changes[at].text)))
-    return out, list(replaced)
+        notation.adopt(data, pages, asked, changes)
+        if not changes.empty():
+            out = edits.replace(data, changes)
+    return text if changes.empty() else _string(out)
 
 
 def find_numbers(str text not None):
@@ -509,32 +542,113 @@ def find_sentence_spans(str text not None):
     return out
 
 
-def read_answer(str text not None):
-    """Split a plain answer into sentences, without its format, preamble and list of sources.
+def read_courtesies(
+    *,
+    str greeting not None,
+    str opening not None,
+    str lead not None,
+    str closing not None,
+    str footer not None,
+    str farewell not None,
+    str further not None,
+    cues not None,
+):
+    """Take the patterns of courtesies, and the words of which a closing has one."""
+    global courtesies
+    cdef CourtesyRules rules
+    cdef vector[Letters] words
+    rules.greeting, rules.opening, rules.lead = _letters(greeting), _letters(opening), _letters(lead)
+    rules.closing, rules.footer = _letters(closing), _letters(footer)
+    rules.farewell, rules.further = _letters(farewell), _letters(further)
+    for cue in cues:
+        words.push_back(_letters(cue))
+    del courtesies
+    courtesies = new Courtesies(rules, words)
 
-    Returns:
-        The text without markup; of each sentence its start and end in it, where its words begin, and
-        it without bullet, item number and superfluous space; the numbers as (canonical form, as
-        written); and the stems of capitalised words that do not begin a sentence.
+
+cdef class ReadAnswer:
+    """The sentences of an answer and its numbers and names, as `read_answer` has read them.
+
+    One that is made without it is of an answer without a sentence.
     """
-    cdef Letters letters = _letters(text)
-    cdef Answer answer
-    cdef size_t at
+
+    cdef AnswerText data
+
+    @property
+    def sentences(self):
+        """The sentences in order.
+
+        Of each its start and end in the answer as it came, where its words begin and end in `bare`,
+        and it without bullet, item number and superfluous space.
+        """
+        cdef size_t at
+        out = []
+        for at in range(self.data.answer.sentences.size()):
+            out.append((
+                self.data.places[at].first,
+                self.data.places[at].second,
+                self.data.answer.sentences[at].words,
+                self.data.answer.sentences[at].end,
+                _string(self.data.answer.sentences[at].text),
+            ))
+        return out
+
+    @property
+    def bare(self):
+        """The text without markup, of which the sentences are parts."""
+        return _string(self.data.answer.bare)
+
+    @property
+    def numbers(self):
+        """The numbers as (canonical form, as written)."""
+        cdef size_t at
+        out = []
+        for at in range(self.data.answer.numbers.size()):
+            out.append((
+                _string(self.data.answer.numbers[at].form), _string(self.data.answer.numbers[at].raw)
+            ))
+        return out
+
+    @property
+    def names(self):
+        """The stems of capitalised words that do not begin a sentence."""
+        cdef size_t at
+        out = []
+        for at in range(self.data.answer.names.size()):
+            out.append(_string(self.data.answer.names[at]))
+        return out
+
+    @property
+    def replaced(self):
+        """How many values of sentences stand in place of another one that passages have."""
+        return self.data.replaced
+
+    def place(self, Py_ssize_t start, Py_ssize_t end):
+        """Return where [start, end) of `bare` stands in the answer as it came."""
+        cdef Span found = self.data.place(start, end)
+        return found.first, found.second
+
+
+def read_answer(str text not None, list edits not None, passages, str query not None):
+    """Split an answer into sentences, without its format, courtesies and list of sources.
+
+    Args:
+        text: The plain text of the answer.
+        edits: What made it plain: (start, end, start and end in the answer as it came), in order.
+        passages: The plain texts of the passages, as which its numbers, dates and times are read.
+        query: The plain text of the query, as which they are read where no passage has them.
+    """
+    cdef ReadAnswer out = ReadAnswer.__new__(ReadAnswer)
+    cdef Text data = _text(text), asked = _text(query)
+    cdef vector[Text] pages = _texts(passages)
+    cdef Edits plain
+    if courtesies is NULL:
+        raise RuntimeError("the courtesies have not been read")
+    for start, end, low, high in edits:
+        plain.add(start, end, low, high)
     with nogil:
-        answers.read(letters, answer)
-    sentences, numbers, names = [], [], []
-    for at in range(answer.sentences.size()):
-        sentences.append((
-            answer.sentences[at].start,
-            answer.sentences[at].end,
-            answer.sentences[at].words,
-            _string(answer.sentences[at].text),
-        ))
-    for at in range(answer.numbers.size()):
-        numbers.append((_string(answer.numbers[at].form), _string(answer.numbers[at].raw)))
-    for at in range(answer.names.size()):
-        names.append(_string(answer.names[at]))
-    return _string(answer.bare), sentences, numbers, names
+        answer_texts.read(data, plain, pages, asked, courtesies[0], out.data)
+    return out
 
 
 cdef Languages languages
@@ -633,48 +747,47 @@ cdef string _bytes(str text):
     return text.encode("utf-8", "surrogatepass")
 
 
-cdef bint _has_odd_case(str text):
+cdef bint _has_odd_case(const Letters& text) noexcept nogil:
     """Return whether a text has a letter whose lower case depends on others, or is two characters."""
-    return not text.isascii() and ("\u0130" in text or "\u03a3" in text)
-
-
-cdef str _lower(str text):
-    """Return a text as a lexicon reads it, None if its parts have to be put in lower case alone.
-
-    Those of "\u0130" change their length, and a script without spaces leaves no border to "\u03a3".
-    """
-    cdef str lower
+    cdef size_t at
     cdef Py_UCS4 sign
-    if not _has_odd_case(text):
-        return text
-    lower = text.lower()
-    if len(lower) != len(text):
-        return None
+    for at in range(text.size()):
+        sign = text[at]
+        if sign == 0x130 or sign == 0x3A3:
+            return True
+    return False
+
+
+cdef str _lower(str text, vector[Span]& spans):
+    """Return a text with odd case as a lexicon reads it, and place its parts in it.
+
+    Its parts have to be put in lower case alone where "\u0130" changes their length, and where a
+    script without spaces leaves no border to "\u03a3".
+    """
+    cdef str lower = text.lower()
+    cdef Py_UCS4 sign
+    cdef size_t at
+    cdef Py_ssize_t end = 0
+    cdef bint unspaced = False
     for sign in lower:
-        if is_unspaced(sign):
-            return None
-    return lower
+        unspaced = unspaced or is_unspaced(sign)
+    if len(lower) == len(text) and not unspaced:
+        return lower
+    pieces = []
+    for at in range(spans.size()):
+        pieces.append(text[spans[at].first : spans[at].second].lower())
+        spans[at].first, end = end, end + len(pieces[at])
+        spans[at].second = end
+    return "".join(pieces)
 
 
-cdef _lower_parts(str text, list spans):
-    """Return a text of the parts of another, each in lower case, and where each stands in it."""
-    pieces = [text[first:last].lower() for first, last in spans]
-    moved = []
-    at = 0
-    for piece in pieces:
-        moved.append((at, at + len(piece)))
-        at += len(piece)
-    return "".join(pieces), moved
-
-
-cdef vector[Span] _read_spans(list spans, Py_ssize_t size) except *:
-    """Return parts of a text of `size` characters, whose ends may lie beyond it."""
+cdef vector[Span] _word_spans(const Answer& answer) except *:
+    """Return where the words of each sentence begin and end in the bare answer."""
     cdef vector[Span] out
     cdef Span span
-    for first, last in spans:
-        span.first, span.second = first, min(last, size)
-        if not 0 <= span.first <= span.second:
-            raise IndexError("not a part of the text")
+    cdef size_t at
+    for at in range(answer.sentences.size()):
+        span.first, span.second = answer.sentences[at].words, answer.sentences[at].end
         out.push_back(span)
     return out
 
@@ -772,7 +885,8 @@ cdef class Lexicon:
             structured: Whether it is a record.
         """
         cdef PassageIds out = PassageIds.__new__(PassageIds)
-        cdef str lower = text.lower() if _has_odd_case(text) else text
+        cdef bint odd = not text.isascii() and ("\u0130" in text or "\u03a3" in text)
+        cdef str lower = text.lower() if odd else text
         cdef Text data = _text(lower)
         if self.data.generation == 0:
             raise RuntimeError("the lexicon is not complete")
@@ -807,8 +921,7 @@ cdef class Comparison:
     Args:
         lexicon: Where words have their numbers.
         passages: A `PassageIds` of each passage.
-        answer: The text of the answer.
-        sentences: Where each sentence begins and ends in it.
+        answer: The sentences of the answer.
         query: The content stems of the query in order.
     """
 
@@ -848,8 +961,7 @@ cdef class Comparison:
         self,
         Lexicon lexicon not None,
         list passages not None,
-        str answer not None,
-        list sentences not None,
+        ReadAnswer answer not None,
         list query not None,
         bint structured,
     ):
@@ -858,6 +970,7 @@ cdef class Comparison:
         cdef vector[Span] spans
         cdef vector[string] words
         cdef str lower
+        cdef string narrow
         cdef Text text
         self.owner_of_data, self.lexicon = lexicon, data
         self.passages, self.structured = passages, structured
@@ -876,12 +989,15 @@ cdef class Comparison:
             if not <str?>word:
                 raise ValueError("an empty stem")
             words.push_back(_bytes(word))
-        lower = _lower(answer)
-        spans = _read_spans(sentences, len(answer))
-        if lower is None:
-            lower, sentences = _lower_parts(answer, sentences)
-            spans = _read_spans(sentences, len(lower))
-        text = _text(lower)
+        spans = _word_spans(answer.data.answer)
+        narrow = as_bytes(answer.data.answer.bare)  # which are quicker to read
+        if not narrow.empty():
+            text = Text(narrow.data(), 1, narrow.size())
+        elif _has_odd_case(answer.data.answer.bare):
+            lower = _lower(answer.bare, spans)
+            text = _text(lower)
+        else:
+            text = Text(answer.data.answer.bare)
         with nogil:
             self._read(text, spans, words)
 

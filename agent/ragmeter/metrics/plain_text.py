@@ -11,7 +11,6 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from ragmeter.core.folded_text import INVISIBLE
@@ -54,21 +53,6 @@ class PlainText:
 
     text: str
     edits: list[tuple[int, int, int, int]] = field(default_factory=list)
-
-    def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the place in the original of [start, end)."""
-        return self._place(start, last=False), self._place(end, last=True)
-
-    def _place(self, at: int, *, last: bool) -> int:
-        index = bisect_right(self.edits, at, key=lambda edit: edit[0]) - 1
-        if index < 0:
-            return at
-        start, end, low, high = self.edits[index]
-        if last and at == start:  # what ends here does not hold the edit
-            return low
-        if at < end:
-            return high if last else low
-        return high + at - end
 
     def replace(self, changes: list[tuple[int, int, str]]) -> PlainText:
         """Return the text with [start, end) replaced by each text, in ascending order."""

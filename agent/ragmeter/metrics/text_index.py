@@ -231,7 +231,7 @@ class QueryText:
 
         Its numbers, dates and times are read as the plain texts of `passages` write them.
         """
-        text = adopt_notation(plain_passage((text or "")[:_MAX_QUERY]), passages).plain.text
+        text = adopt_notation(plain_passage((text or "")[:_MAX_QUERY]), passages)
         words = content_stems(tokenize(text))
         return cls(text, words, dict.fromkeys(words))
 

@@ -306,7 +306,7 @@ def _find_novel_numbers(
     """Find the numbers of an answer that results name as in no passage, outside of spans."""
     details = [_dict(item.get("detail")) for item in results]
     novel = {str(number) for detail in details for number in _list(detail.get("novel_numbers"))}
-    text = parse_answer(answer).bare.lower() if novel else ""  # without citation markers
+    text = parse_answer(answer).read.bare.lower() if novel else ""  # without citation markers
     return [
         UnsupportedSpan(start, end, answer[start:end])
         for start, end, _ in find_numbers(text)

@@ -159,6 +159,14 @@ inline Py_UCS4 in_word(Py_UCS4 sign) {
     return Py_UNICODE_ISALNUM(sign) ? Py_UNICODE_TOLOWER(sign) : 0;
 }
 
+// The characters of a text as one byte each, nothing where one needs more.
+inline std::string as_bytes(const Letters& text) {
+    std::string out(text.begin(), text.end());
+    for (char32_t sign : text)
+        if (sign > 255) return std::string();
+    return out;
+}
+
 // A number of a word in lower case, made from its characters in their order (FNV-1a).
 struct WordHash {
     uint64_t value = 0xCBF29CE484222325;

@@ -313,12 +313,12 @@ class TokenModel(_FolderModel):
         """Tokenise the texts and plan the rows; the answer's format is left out."""
         limits = self.manifest
         passages = [plain_passage(passage) for passage in passages]
-        query = adopt_notation(plain_passage(query), passages).plain.text
+        query = adopt_notation(plain_passage(query), passages)
         question = self._ids(query)[0][: limits.query] if limits.query else []
         context = self._ids("\n\n".join(passages))[0]
         parsed = parse_answer(answer, passages, query)
         answer_ids, offsets = self._ids(parsed.plain)
-        offsets = [parsed.place(*offset) for offset in offsets]
+        offsets = [parsed.read.place(*offset) for offset in offsets]
         flags = _match_flags(answer_ids, context, self._digits)
         count = max(1, math.ceil(len(answer_ids) / limits.chunk))
         size = math.ceil(len(answer_ids) / count)
