@@ -7,6 +7,17 @@
 
 namespace ragmeter {
 
+// Which characters of ASCII may begin what is written in other characters: few, and texts have
+// thousands of all others.
+struct PlainBeginnings {
+    bool odd[128] = {};
+
+    constexpr PlainBeginnings() {
+        for (char sign : {'&', '\\', 'T', '{', '^', '$', '-'}) odd[(int)sign] = true;
+    }
+};
+inline constexpr PlainBeginnings PLAIN_BEGINNINGS;
+
 class PlainSigns {
   public:
     PlainSigns()
@@ -27,15 +38,7 @@ class PlainSigns {
 
     // Whether a text is plain: 1, 0 if not, -1 if characters that are not known decide it.
     int judge(const Text& text) const {
-        bool unknown = false;
-        for (Py_ssize_t at = 0; at < text.size; at++) {
-            Py_UCS4 sign = text.at(at);
-            if (sign == '&' || sign == '\\' || begins_time(text, at) || begins_formula(sign, text, at)) return 0;
-            if (is_hyphen(sign) && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
-                return 0;
-            unknown |= sign > 127 && !stays(sign);
-        }
-        return unknown ? -1 : 1;
+        return text.visit([this](const auto& signs) { return judge_signs(signs); });
     }
 
     // Where a text has entities, words broken at the end of a line, escapes, times of ISO 8601, and
@@ -64,15 +67,31 @@ class PlainSigns {
     }
 
   private:
+    template <class Sign>
+    int judge_signs(const Signs<Sign>& text) const {
+        bool unknown = false;
+        for (Py_ssize_t at = 0; at < text.size; at++) {
+            Py_UCS4 sign = text.at(at);
+            if (sign < 128 && !PLAIN_BEGINNINGS.odd[sign]) continue;
+            if (sign == '&' || sign == '\\' || begins_time(text, at) || begins_formula(sign, text, at)) return 0;
+            if (is_hyphen(sign) && at + 1 < text.size && (text.at(at + 1) == '\n' || text.at(at + 1) == '\r'))
+                return 0;
+            unknown |= sign > 127 && !stays(sign);
+        }
+        return unknown ? -1 : 1;
+    }
+
     static bool is_hyphen(Py_UCS4 sign) { return sign == '-' || sign == 0xAD || sign == 0x2010 || sign == 0x2011; }
 
-    static bool begins_time(const Text& text, Py_ssize_t at) {
+    template <class Characters>
+    static bool begins_time(const Characters& text, Py_ssize_t at) {
         return text.at(at) == 'T' && at + 2 < text.size && text.at(at + 1) >= '0' && text.at(at + 1) <= '2' &&
             text.at(at + 2) >= '0' && text.at(at + 2) <= '9';
     }
 
     // "1{,}540", "180^\circ", "$1,540$"
-    static bool begins_formula(Py_UCS4 sign, const Text& text, Py_ssize_t at) {
+    template <class Characters>
+    static bool begins_formula(Py_UCS4 sign, const Characters& text, Py_ssize_t at) {
         if (sign != '{' && sign != '^' && sign != '$') return false;
         Py_UCS4 next = at + 1 < text.size ? text.at(at + 1) : 0;
         if (sign == '{') return next == ',';
