@@ -39,6 +39,10 @@ from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _CITATION_METRICS = ("citation_precision", "citation_recall", "citation_f1")
+_NO_PASSAGES_CAPTURED = NoScore(Reason.NO_PASSAGES_CAPTURED)
+_NO_PASSAGES = NoScore(Reason.NO_PASSAGES, applies=False)
+_NO_TEXT = NoScore(Reason.NO_TEXT)
+_NO_CLAIMS = NoScore(Reason.NO_CLAIMS, applies=False)
 _MAX_DETAIL_PAIRS = 10
 _MAX_DETAIL_GRADES = 100
 
@@ -145,11 +149,11 @@ def _relevance(trace: Trace, pages: PassageIndex, query: QueryText, texts: Compa
 def _no_evidence(trace: Trace, pages: PassageIndex, language: str) -> NoScore | None:
     """Return why an answer can't be compared with its passages, None if it can."""
     if trace.passages is None:
-        return NoScore(Reason.NO_PASSAGES_CAPTURED)
+        return _NO_PASSAGES_CAPTURED
     if not trace.passages:
-        return NoScore(Reason.NO_PASSAGES, applies=False)
+        return _NO_PASSAGES
     if not pages.has_text or trace.answer is None:
-        return NoScore(Reason.NO_TEXT)
+        return _NO_TEXT
     if not {language, pages.language} <= READ_BY_ENGLISH:
         return NOT_MEASURED
     return None
@@ -174,7 +178,7 @@ def _grounding(
         reason = None  # "The documents don't say. However, …": what follows is checked
     reason = reason or _no_evidence(trace, pages, language)
     if reason is None and not texts.has_content:
-        reason = NoScore(Reason.NO_CLAIMS, applies=False)
+        reason = _NO_CLAIMS
     if reason is not None:
         return make_score(name, trace, reason, BUILTIN_SCORER)
     features = texts.extract_features()
@@ -203,7 +207,7 @@ def _citations(
     if reason is None and trace.passages:
         reason = _no_evidence(trace, pages, language)
     if reason is None and not answer.claims:
-        reason = NoScore(Reason.NO_CLAIMS, applies=False)
+        reason = _NO_CLAIMS
     if reason is not None:
         return [make_score(name, trace, reason, BUILTIN_SCORER) for name in _CITATION_METRICS]
     support = citation_support.score_support(

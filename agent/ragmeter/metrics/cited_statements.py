@@ -26,6 +26,10 @@ _BIBLIOGRAPHY = Pattern(
     IGNORE_CASE,
 )
 
+_NO_TEXT = NoScore(Reason.NO_TEXT)
+_NO_PASSAGES = NoScore(Reason.NO_PASSAGES_CAPTURED)
+_NO_CITATIONS = NoScore(Reason.NO_CITATIONS, applies=False)
+_NOT_READ = NoScore(Reason.CITATIONS_NOT_READ)
 _LINE_HEAD = Pattern(r"[\s\d.)>#*•+-]")  # signs of lists, quotations and headings
 
 WHOLE_ANSWER = -1  # in place of a statement's index
@@ -147,11 +151,9 @@ def missing_citation_reason(
         return reason
     if not cited.marks:
         if trace.answer is None:
-            return NoScore(Reason.NO_TEXT)
-        if cited.unread:
-            return NoScore(Reason.CITATIONS_NOT_READ)
-        return NoScore(Reason.NO_CITATIONS, applies=False)
-    return NoScore(Reason.NO_PASSAGES_CAPTURED) if trace.passages is None else None
+            return _NO_TEXT
+        return _NOT_READ if cited.unread else _NO_CITATIONS
+    return _NO_PASSAGES if trace.passages is None else None
 
 
 def list_citation_instances(statements: CitedStatements) -> list[CitationInstance]:
@@ -181,13 +183,12 @@ def citation_scores(
             by_passage.setdefault(instance.passage, []).append(value)
     if reasons and not by_passage:
         return dict.fromkeys(CITATION_METRICS, most_common_reason(reasons))
-    none = NoScore(Reason.NO_CITATIONS, applies=False)
     dangling = [0.0] * statements.dangling
     precision = _mean(
-        [value for values in by_passage.values() for value in values] + dangling, none
+        [value for values in by_passage.values() for value in values] + dangling, _NO_CITATIONS
     )
     passage_precision = _mean(
-        [sum(values) / len(values) for values in by_passage.values()] + dangling, none
+        [sum(values) / len(values) for values in by_passage.values()] + dangling, _NO_CITATIONS
     )
     recall = _recall(statements, supports)
     return {
