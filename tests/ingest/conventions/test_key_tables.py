@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ragmeter.ingest.conventions import key_tables
-from ragmeter.ingest.conventions.registry import CONVENTIONS
+from ragmeter.ingest.conventions.registry import CONVENTIONS, PLAIN
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.reasons import Reason
 
@@ -87,7 +87,7 @@ def test_every_table_belongs_to_a_convention() -> None:
     names = [name for name in key_tables._all_tables() if not name.startswith(".")]
     for name in names:
         assert key_tables.key_table(name).convention == name
-    order = [convention.name for convention in CONVENTIONS]
+    order = [convention.name for convention in (*CONVENTIONS, PLAIN)]
     assert names == [name for name in order if name in names], "not in the registry's order"
     assert not set(names) - set(order)
 

@@ -53,6 +53,16 @@ _ERROR = re.compile(
     r"|traceback \(most recent|failed to (?:call|execute|invoke|run) )",
     re.IGNORECASE,
 )
+# What Llama Stack's search writes around its results and each of them
+_FRAME = re.compile(
+    r"\s*(?:knowledge_search tool found \d|(?:BEGIN|END) of \w{1,60} tool results"
+    r"|The above results were retrieved to help answer)"
+)
+_NUMBERED_RESULT = re.compile(
+    r"Result \d{1,3}:?\s{0,3}\n(?:Document_id: ?\S{1,200}\s{0,3}\n)?Content: (.*?)"
+    r"(?:\nMetadata: \{[^\n]*)?",
+    re.DOTALL,
+)
 _SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
 _MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
@@ -426,8 +436,11 @@ def _open_tool_output(value: Any) -> Any:
     if isinstance(opened, str) and (texts := mcp_texts(opened)) is not None:
         return texts
     if isinstance(opened, str) and is_repr(opened):
-        printed = parse_json_or_literal(repr_text(opened))
-        opened = printed if printed is not None or not parse_printed(opened) else opened
+        held = parse_json_or_literal(repr_text(opened))
+        printed = parse_printed(opened) if held is None else None
+        if printed and _read_repr(opened) is None:
+            return (printed if isinstance(printed, list) else _only_list(printed)) or opened
+        return opened if printed else held
     return opened
 
 
@@ -463,6 +476,8 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
 
 
 def _split(text: str) -> list[RetrievedDocument] | None:
+    if numbered := _NUMBERED_RESULT.fullmatch(text.strip()):
+        return [_document(numbered[1].strip())]
     joined = split_joined_documents(text) or ()
     return [_document(one.text, id=one.id[:MAX_ID]) for one in joined] or None
 
@@ -474,6 +489,7 @@ def _split_texts(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
     """
     if len(documents) > 1 and is_heading(documents[0].text or ""):
         documents = documents[1:]
+    documents = [one for one in documents if not _FRAME.match(one.text or "")] or documents
     found: list[RetrievedDocument] = []
     for document in documents:
         plain = document.text and not document.id and document.score is None

@@ -7,6 +7,7 @@ JSON text, quoted text or numbers as text, as products write them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +20,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
     defer_content,
+    has_texts,
 )
 from ragmeter.ingest.conventions.texts import (
     find_answer,
@@ -58,6 +60,12 @@ _PARSERS: dict[str, Callable[[Any], object]] = {
     "cost_usd": parse_cost,
 }
 _OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embedding calls
+# names of functions that retrieve; shared with other products that have no such type
+RETRIEVER_NAME = re.compile(
+    r"retriev|(?:vector|similarity|semantic|hybrid|document|doc|knowledge|kb|context)[\w .-]{0,12}"
+    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)",
+    re.IGNORECASE,
+)
 _Mark = Callable[[Span, Any], bool]
 _MARKS: dict[str, _Mark] = {
     "scopes": lambda span, names: span.scope in names,
@@ -212,6 +220,21 @@ def fill_content(
     elif role is SpanRole.TOOL:
         content.query, content.query_gap = find_question(input_value)
         content.documents = read_tool_documents(output_value)
+
+
+def recognise_retrieval(span: Span, content: SpanContent, output_value: Any) -> None:
+    """Make a retriever of a function whose name says so and that returns a list of documents."""
+    if content.role is not SpanRole.CHAIN or not RETRIEVER_NAME.search(span.name):
+        return
+    opened = parse_nested_json(output_value)
+    if isinstance(opened, dict) and len(opened) == 1:  # Dify: {"result": [...]}
+        opened = next(iter(opened.values()))
+    documents = read_documents(opened) if isinstance(opened, list) else None
+    if has_texts(documents):
+        content.role = SpanRole.RETRIEVER
+        content.documents = documents
+        content.answer = None
+        content.answer_gap = None
 
 
 def fill_reply(content: SpanContent, output_value: Any) -> None:

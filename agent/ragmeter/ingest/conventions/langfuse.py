@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ragmeter.ingest.conventions.documents import read_documents
 from ragmeter.ingest.conventions.key_tables import (
+    RETRIEVER_NAME,
     add_tag,
     fill_content,
     fill_tokens,
+    first_value,
     key_table,
     read_by_table,
+    recognise_retrieval,
 )
 from ragmeter.ingest.conventions.span_content import (
     SpanContent,
     SpanRole,
     defer_content,
-    has_texts,
 )
 from ragmeter.ingest.conventions.values import (
     parse_cost,
@@ -34,38 +34,24 @@ _OBSERVATION = "langfuse.observation."
 _TRACE = "langfuse.trace."
 _MAX_KEYS = 64  # of usage and cost details that are read
 _MAX_TAGS = 32  # of one trace
-# names of functions that retrieve; shared with other products that have no such type
-_RETRIEVER_NAME = re.compile(
-    r"retriev|(?:vector|similarity|semantic|hybrid|document|doc|knowledge|kb|context)[\w .-]{0,12}"
-    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)",
-    re.IGNORECASE,
-)
 
 
 def read_langfuse(span: Span, full: bool = True) -> SpanContent:
     """Read a span of Langfuse."""
     attributes = span.attributes
-    full = full or _RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
+    full = full or RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
     content = read_by_table(key_table("langfuse"), attributes, full)
-    input_value = attributes.get(_OBSERVATION + "input")
-    output_value = attributes.get(_OBSERVATION + "output")
+    table = key_table("langfuse")
+    input_value = first_value(attributes, table.query)
+    output_value = first_value(attributes, table.answer)
     if content.role is SpanRole.OTHER and _OBSERVATION + "type" not in attributes:
         if _OBSERVATION + "model.name" in attributes:  # Langfuse takes it for a generation too
             content.role = SpanRole.LLM
-        elif _OBSERVATION + "input" in attributes or _OBSERVATION + "output" in attributes:
+        elif input_value is not None or output_value is not None:
             content.role = SpanRole.CHAIN
         if full or not defer_content(content):
             fill_content(content, input_value, output_value)
-    if content.role is SpanRole.CHAIN and _RETRIEVER_NAME.search(span.name):
-        opened = parse_nested_json(output_value)
-        if isinstance(opened, dict) and len(opened) == 1:  # Dify: {"result": [...]}
-            opened = next(iter(opened.values()))
-        documents = read_documents(opened) if isinstance(opened, list) else None
-        if has_texts(documents):
-            content.role = SpanRole.RETRIEVER
-            content.documents = documents
-            content.answer = None
-            content.answer_gap = None
+    recognise_retrieval(span, content, output_value)
     _fill_from_trace(span, content, full)
     for key in ("langfuse.environment", "langfuse.release"):
         if key not in attributes:  # the SDK writes it once, on the resource

@@ -81,6 +81,14 @@ _COST = (  # of AG2, of Langtrace and others, and of LiteLLM's gateway
     "gen_ai.cost.total_cost",
     "litellm.cost.total",
 )
+# of the older conventions, and of gateways: Cloudflare's, orq's and promptfoo's providers
+_PROMPTS = ("gen_ai.prompt", "gen_ai.prompt_json", "gen_ai.input", "promptfoo.request.body")
+_COMPLETIONS = (
+    "gen_ai.completion",
+    "gen_ai.completion_json",
+    "gen_ai.output",
+    "promptfoo.response.body",
+)
 _CONTEXTS = ("context", "context_str", "documents", "contexts")
 
 
@@ -264,6 +272,9 @@ def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
     attributes = span.attributes
     prompts = read_messages(attributes.get("gen_ai.input.messages"))
     replies = read_messages(attributes.get("gen_ai.output.messages"))
+    # a text, or a list of texts, in place of messages: Agent 365
+    prompts = prompts or _read_texts(attributes.get("gen_ai.input.messages"), "user")
+    replies = replies or _read_texts(attributes.get("gen_ai.output.messages"), "assistant")
     if prompts and replies:
         return prompts, replies
     old_prompts: list[ChatMessage] = []
@@ -288,11 +299,23 @@ def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
     if not old_replies and old_prompts and _role(span) is SpanRole.CHAIN:
         last = old_prompts[-1]  # of an agent's run, whose reply is no choice
         old_replies = [last] if last.role == "assistant" and last.text else []
-    prompts = prompts or old_prompts or _read_joined(attributes.get("gen_ai.prompt"), "user")
-    replies = (
-        replies or old_replies or _read_joined(attributes.get("gen_ai.completion"), "assistant")
-    )
+    prompts = prompts or old_prompts or _read_joined(first_value(attributes, _PROMPTS), "user")
+    completion = first_value(attributes, _COMPLETIONS)
+    replies = replies or old_replies or _read_joined(completion, "assistant")
     return prompts, replies
+
+
+def _read_texts(value: Any, role: str) -> list[ChatMessage]:
+    """Read a text, or a list of texts, that stands where messages should."""
+    opened = parse_nested_json(value)
+    texts = opened if isinstance(opened, list) else [opened]
+    if not all(isinstance(text, str) for text in texts):
+        return []
+    return [
+        ChatMessage(role, text.strip())
+        for text in texts
+        if text.strip() and not looks_like_json(text) and not is_hidden(text)
+    ]
 
 
 def _choice_index(event: SpanEvent) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ragmeter.ingest.conventions import (
     content_events,
     frameworks,
+    functions,
     google_adk,
     haystack,
     langfuse,
@@ -119,12 +120,18 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("trpc_agent"),
     Convention("eino", frameworks.read_eino),
     Convention("llama_index", frameworks.read_llama_index),
+    Convention("truefoundry"),
+    Convention("nemo"),
+    Convention("agenta", functions.read_agenta),
+    Convention("lilypad", functions.read_lilypad),
+    Convention("claude_code"),
     Convention("vector_db", vector_databases.read_vector_db, vector_databases.matches_vector_db),
     Convention("sentry", platforms.read_sentry),
     Convention("pipecat", frameworks.read_pipecat),
     Convention("content_events", content_events.read_content_events),
     Convention("otel_genai", otel_genai.read_otel_genai),
 )
+PLAIN = Convention("plain", functions.read_plain)
 _cached_matches: dict[int, tuple[Convention, ...]] = {}
 
 
@@ -161,7 +168,7 @@ def matching_conventions(span: Span) -> tuple[Convention, ...]:
     attributes = span.attributes
     events = span.events
     if len(attributes) + len(events) > _MAX_NAMES:
-        return tuple(convention for convention in CONVENTIONS if convention.matches(span))
+        return _find_conventions(span)
     kind = hash(
         (
             span.scope,
@@ -178,11 +185,16 @@ def matching_conventions(span: Span) -> tuple[Convention, ...]:
     )
     conventions = _cached_matches.get(kind)
     if conventions is None:
-        conventions = tuple(convention for convention in CONVENTIONS if convention.matches(span))
+        conventions = _find_conventions(span)
         if len(_cached_matches) >= _MAX_CACHED:
             _cached_matches.clear()
         _cached_matches[kind] = conventions
     return conventions
+
+
+def _find_conventions(span: Span) -> tuple[Convention, ...]:
+    found = tuple(convention for convention in CONVENTIONS if convention.matches(span))
+    return found or ((PLAIN,) if PLAIN.matches(span) else ())
 
 
 def _read(span: Span, conventions: tuple[Convention, ...], full: bool) -> SpanContent:

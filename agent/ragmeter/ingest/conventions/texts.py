@@ -414,7 +414,44 @@ def _any(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
 
 def find_question(value: Any) -> tuple[str | None, Reason | None]:
     """Return the question that an input holds, and why there is none or not all of it."""
+    opened = parse_nested_json(value)
+    if isinstance(opened, dict) and not opened.keys().isdisjoint(_SEARCH_BODIES):
+        text = _searched_text(opened)
+        if text is not None:
+            return with_gap(text, Reason.QUERY_TRUNCATED)
     return _find(value, key_list("question"), "user", Reason.QUERY_TRUNCATED)
+
+
+# Of the body of a search in Elasticsearch or OpenSearch, with objects below them
+_SEARCH_BODIES = frozenset(("query", "retriever", "knn"))
+_SEARCHED = ("llm_question", "query", "query_text", "model_text", "inference_text")
+
+
+def _searched_text(body: Mapping[str, Any]) -> str | None:
+    """Return the text that the body of a search in Elasticsearch or OpenSearch asks for."""
+    if not any(isinstance(body.get(key), dict) for key in _SEARCH_BODIES):
+        return None
+    found: dict[str, str] = {}
+    known = False
+    left: list[Any] = [body]
+    for value in left:
+        if len(left) > _MAX_VISITS:
+            break
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            known = known or not value.keys().isdisjoint(key_set("search_clauses"))
+            match = value.get("match")  # {"match": {"title": "words"}}
+            if isinstance(match, dict):
+                for text in match.values():
+                    if isinstance(text, str):
+                        found.setdefault("query", text)
+            for key, item in value.items():
+                if isinstance(item, str) and key in _SEARCHED:
+                    found.setdefault(key, item)
+                elif isinstance(item, (dict, list)):
+                    left.append(item)
+    return next((found[key] for key in _SEARCHED if key in found), None) if known else None
 
 
 def find_answer(value: Any) -> tuple[str | None, Reason | None]:
