@@ -53,6 +53,9 @@ HOSTILE: dict[str, Callable[[int], tuple[str, str]]] = {
     "list": lambda n: (words(3 * n), "\n".join(f"{i}. {WORDS[i]}" for i in range(n // 10))),
     "sentences": lambda n: (words(3 * n), "A b. " * (n // 5)),
     "brackets": lambda n: (words(3 * n), "[1] " * (n // 4)),
+    "contraries": lambda n: ("rose by 5 before " * (3 * n // 17), "fell by 7 after " * (n // 16)),
+    "periods": lambda n: ("from 3 to 5 a day " * (n // 6), "every week by 3 1/2 " * (n // 21)),
+    "angles": lambda n: ("7° 7′ 7″ " * (n // 3), "9 degrees 9 minutes " * (n // 20)),
     "quotes": lambda n: ('":' * (3 * n // 2), '":' * (n // 2)),
 }
 

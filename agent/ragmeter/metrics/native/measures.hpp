@@ -1,6 +1,7 @@
 // The units of measure of texts: what they are called, and which are the same.
 #pragma once
 
+#include <cmath>
 #include <unordered_map>
 
 #include "text.hpp"
@@ -10,23 +11,28 @@ namespace ragmeter {
 #define LENGTH_NAME \
     "(?:(?:nano|micro|milli|centi|kilo)?met(?:er|re)s?|[nuµμcmk]?m|inch(?:es)?|feet|foot|ft|yards?|yds?|miles?|mi)"
 #define UNIT \
-    "(?:milliseconds?|ms|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|fortnights?|months?|mths?|mos?|years?|yrs?|[shglvw]" \
+    "(?:milliseconds?|ms|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|fortnights?|months?|mths?|mos?|years?|yrs?|decades?|[shglvw]" \
     "|[cmk]?m ?\\^?[23]|[cmk]?m ?<sup>[23]</sup>|(?:square|cubic|sq\\.?|cu\\.?)[ -]?" LENGTH_NAME "|sqft|sqm|" LENGTH_NAME \
     "|hectares?|ha|acres?|(?:micro|milli|kilo)?gram(?:me)?s?|mcg|[uµμmk]g|kgs|kilos?|tonnes?|(?:metric )?tons?|lbs?|ounces?" \
     "|oz|(?:milli|centi|deci)?lit(?:er|re)s?|[mcd]l|gallons?|gal|cups?|tablespoons?|tbsp|teaspoons?|tsp|[kmgtp]i?b|(?:kilo|mega|giga|tera|peta)?bytes?" \
     "|[kmg]bps|[kmg]bits?(?:/s)?|[kmgt]wh|[kmg]w|(?:kilo|mega|giga)?watts?(?:[ -]hours?)?|kv|(?:kilo)?volts?|mah|[kmg]?hz" \
     "|(?:kilo|mega|giga)?hertz|[kmh]pa|(?:kilo|mega|hecto)?pascals?|m?bar|psi|mmhg|kcal|kilocalories|calories" \
-    "|kj|kilojoules|hp|horsepower|rpm|kph|kmh|mph|knots?|[mµμ]mol|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c" \
+    "|kj|kilojoules|hp|horsepower|rpm|kph|kmh|mph|knots?|kts?|light[ -]?years?|parts? per (?:million|billion|trillion)|pp[mb]|[mµμ]mol|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c" \
     "|(?:degrees?|deg\\.?) ?(?:celsius|centigrade|fahrenheit|[cf])|celsius|fahrenheit)"
 // "mg/kg", "kilometres per hour", "hours a week"
 #define MEASURE UNIT "(?:(?: ?/ ?| per | an? )" UNIT ")?(?!\\w)"
 
-// What a number counts: a kind of quantity, the power of ten and the factor to its base, and the
-// name of a unit that is none of those.
+// What a number counts: a kind of quantity, the power of ten and the factor to its base, what the
+// base is divided by where it is a rate, and the name of a unit that is none of those.
 struct Measure {
     Letters kind, name;
     long power = 0, times = 1;
     bool based = true;
+    double per = 0;  // of a rate: how many of its base units one unit below is
+
+    bool is_rate() const { return per > 0; }
+    // How much one of it is in its base unit.
+    double factor() const { return (double)times * std::pow(10.0, (double)power) / (per > 0 ? per : 1); }
 };
 
 class Measures {
@@ -40,9 +46,11 @@ class Measures {
             Letters first = trimmed(written.substr(0, at));
             Letters second = trimmed(written.substr(at + std::char_traits<char32_t>::length(between)));
             if (!find_one(first, above) || !find_one(second, below)) return find_one(written, out);
+            out = above;
             out.kind = above.kind + U"/" + below.kind;
             out.name = above.name + U"/" + below.name;
-            out.based = false;
+            out.based = above.based && below.based && above.kind != below.kind && !above.is_rate() && !below.is_rate();
+            out.per = out.based ? below.factor() : 0;
             return true;
         }
         return find_one(written, out);
@@ -71,7 +79,7 @@ class Measures {
         return true;
     }
 
-    struct Row { const char* names; const char* kind; long power, times; bool based; };
+    struct Row { const char* names; const char* kind; long power, times; bool based; double per; };
 
     static std::unordered_map<Letters, Measure> read() {
         // The first name of a unit is how it is told from others of its kind where it has no factor.
@@ -86,6 +94,7 @@ class Measures {
             {"fortnight,fortnights", "duration", 0, 1209600, true},
             {"month,months,mo,mos,mth,mths", "duration", 0, 2629746, true},
             {"year,years,yr,yrs", "duration", 0, 31556952, true},
+            {"decade,decades", "duration", 0, 315569520, true},
             {"nm,nanometer,nanometers,nanometre,nanometres", "length", -9, 1, true},
             {"um,micrometer,micrometers,micrometre,micrometres", "length", -6, 1, true},
             {"mm,millimeter,millimeters,millimetre,millimetres", "length", -3, 1, true},
@@ -166,9 +175,13 @@ class Measures {
              "temperature", 0, 1, false},
             {"F,°f,° f,oF,o F,fahrenheit,degree f,degrees f,degree fahrenheit,degrees fahrenheit,deg f,deg fahrenheit",
              "temperature", 0, 1, false},
-            {"km/h,kph,kmh", "length/duration", 0, 1, false},
+            {"km/h,kph,kmh", "length/duration", 3, 1, true, 3600},
             {"mi/h,mph", "length/duration", 0, 1, false},
-            {"knot,knots", "length/duration", 0, 1, false},
+            {"knot,knots,kt,kts", "length/duration", 0, 1, false},
+            {"light year,light years,lightyear,lightyears", "length", 0, 1, false},
+            {"ppm,parts per million,part per million", "proportion", -6, 1, true},
+            {"ppb,parts per billion,part per billion", "proportion", -9, 1, true},
+            {"parts per trillion,part per trillion", "proportion", -12, 1, true},
         };
         std::unordered_map<Letters, Measure> out;
         for (const Row& row : rows) {
@@ -177,7 +190,7 @@ class Measures {
                 size_t end = std::min(names.find(U',', at), names.size());
                 Letters name = names.substr(at, end - at);
                 if (first.empty()) first = name;
-                out[name] = Measure{letters(row.kind), first, row.power, row.times, row.based};
+                out[name] = Measure{letters(row.kind), first, row.power, row.times, row.based, row.per};
                 at = end + 1;
             }
         }

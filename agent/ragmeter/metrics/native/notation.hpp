@@ -51,7 +51,7 @@ namespace ragmeter {
 // Between a number and its unit: a blank, a hyphen, and the signs of Markdown and HTML around either.
 #define MARKUP "(?:\\*{1,3}|_{1,2}|`|</?[a-z]{1,6}>)?"
 #define GAP MARKUP "[\\s-]?" MARKUP
-#define CENTS "cents?\\b|¢|pence\\b"
+#define CENTS "cents?\\b|¢|pence\\b|(?<=\\d)p\\b"
 // Of a time: how far it is from UTC. "10:00-12:00" is two times, "10:00:00-05:00" one.
 #define ZONE \
     "(?: ?(?P<zone>(?:utc|gmt)(?: ?[+−-] ?\\d{1,2}(?::?[0-5]\\d)?)?|z|cest|cet|mesz|mez|eest|eet|msk|jst|kst|hkt|sgt" \
@@ -103,11 +103,12 @@ const char QUANTITY[] =
     "|(?P<wide>(?P<wa>" WIDE_HALF ") ?(?P<wh>" WIDE_HOUR ")(?::(?P<wm>[0-5]\\d)(?!\\d)| ?[点點时時시](?![間间간])"
     "(?: ?(?P<wn>" WIDE_MINUTE ") ?[分분]|(?P<wd>[0-5]\\d)(?!\\d)| ?(?P<wk>[半반]))?))"
     "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
-    "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b)"
+    "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b(?! in the | at night))"
     "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
     "|(?P<half>(?:(?P<hx>half past|half-past|(?:a )?quarter (?:past|to)) (?P<hp>\\d{1,2}|" HOUR ")(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
     "|(?P<hq>[1-9]|1[0-2]|" HOUR ")(?: o['’]clock)? (?P<he>" PART_OF_DAY ")\\b))"
-    "|(?P<partial>(?P<pf>half|(?:a |one )?quarter of|three[ -]quarters of|1/2|1/4|3/4)[ -](?:of )?(?:an? )?(?P<pm>" MEASURE ")"
+    "|(?P<partial>(?P<pf>half|(?:a |one )?quarter|three[ -]quarters|(?:a |one )third|two[ -]thirds|[123]/[234])(?: of)?[ -](?:an? )?"
+    "(?:(?P<pm>" MEASURE ")|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
     "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! " UNIT ")\\b)"
     "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
@@ -117,11 +118,14 @@ const char QUANTITY[] =
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter|h(?P<q4>[12])(?!\\w)|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
-    "|(?P<times>once|twice|thrice|(?:" SMALL ") times)(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)"
+    "|(?P<times>(?:twice|thrice|(?:" SMALL ") times)\\b|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b))"
+    "|(?P<one>(?:an? |every (?:(?P<nth>other|second|third|fourth) )?)(?P<ou>minute|hour|day|week|fortnight|month|year|decade)(?![\\w-]))"
+    "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
+    "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
     "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL ")(?![\\w]|-\\w))"
     "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
-    "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp)\\b)|(?![\\w]|[.,]\\d))"
+    "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp|p)\\b)|(?![\\w]|[.,]\\d))"
     "(?:" GAP "(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")(?P<below> below zero\\b)?))?)"
     "|(?P<spelt>(?P<words>" NUMBER_WORDS ")"
     "(?:(?P<wpart> and an? (?:half|quarter)| and three[ -]quarters| point(?: (?:" DIGIT_WORD ")\\b){1,4})"
@@ -133,26 +137,26 @@ const char QUANTITY[] =
 enum Group {
     G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FRACTION, G_PARTIAL,
-    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_TIMES, G_ORDINAL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
     G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
-    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_COUNT
+    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_COUNT
 };
 const char* const GROUPS[] = {
     "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
-    "century", "decade", "fiscal", "quarter", "times", "ordinal", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
     "cents", "measure", "wmeasure", "hn", "hw", "ten", "tens",
-    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "pn", "pu", "pg", "q4", "q5", "minus", "below",
+    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -162,30 +166,33 @@ const char* const SPELT[] = {
     "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
-    "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
-    "half", "financial", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade",
+    "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
-    "wice ", "imes ", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
+    "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
 const char* const WORDY[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
-    "years", "month", "weeks", "hours", "inutes", " days", "econds", "centur",
-    "half", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
-    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice ", "imes ", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night",
+    "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade",
+    "half", "dozen", "fortnight", "every ", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
 const char* const BEGINNINGS[] = {
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "one",
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
-    "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "once ", "twice", "thrice", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
+    "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "once ", "twice", "thrice", "every ", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
     "q4", "first", "second", "third", "fourth", "fif", "sixth", "seventh", "eigh", "nin", "tenth", "eleventh", "twel",
     "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
     "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
 };
+
+// What an article may stand before that is a duration: "a week".
+const char* const PERIODS[] = {"minute", "hour", "day", "week", "fortnight", "month", "year", "decade"};
 
 const char* const MONTHS[] = {
     "January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -358,6 +365,7 @@ class Notation {
         for (const char* word : BEGINNINGS) beginnings_.add(word);
         for (Py_UCS4 sign = 0; sign < 256; sign++) lower_latin_[sign] = (uint8_t)lower_sign(sign);
         for (Py_UCS4 sign = 0; sign < 128; sign++) figures_[sign] = is_figure(sign) || sign == '-';
+        for (const char* word : PERIODS) periods_.add(word);
     }
 
     // The numbers, dates and times of a text in order.
@@ -408,6 +416,7 @@ class Notation {
         std::vector<Quantities> known;
         for (const Quantity& item : items) {
             Letters raw = text.part(item.start, item.end);
+            if (item.figure < 0 && item.kind() == U"interval") raw = U"every " + raw;  // "week" stands in "every second week"
             bool stands = Context::stands_in(raw, query);
             for (const Text& passage : passages) stands = stands || Context::stands_in(raw, passage);
             // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
@@ -437,12 +446,12 @@ class Notation {
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"min"});
             else if (item.keys[0].is("century"))
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"century"});
-            else if (item.figure < 0 && item.single.empty())
+            else if ((item.figure < 0 && item.single.empty()) || item.keys[0].is("times"))
                 changes.push_back({item.start, item.end, U"no" + item.keys.back().parts[1] + OTHER});
-            else if (item.few && count == changes.size())
+            else if (item.few && !item.measured && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
             else if (item.keys[0].is("d") || item.kind() == U"temperature" || item.single.find(U'.') != Letters::npos ||
-                     is_part(item, text, passages)) {
+                     (item.few && item.measured) || is_part(item, text, passages)) {
                 // the parts of "5.2" stand in "2.5", "5" in "0.5", "20" in "-20", and those of "3 May" in "3 March"
                 bool has_figure = item.figure >= 0;
                 Py_ssize_t start = has_figure ? item.figure : item.start, end = has_figure ? item.figure_end : item.end;
@@ -607,9 +616,27 @@ class Notation {
                 for (int more = 0; more < 3 && next < text.size && signs.find(text.at(next)) != Letters::npos; more++) next++;
             }
             bool called = plus || bracket || one.key[0] == '0';
+            const size_t trunk = one.key.size() > 5 ? text.part(one.start, one.end).find(U"(0)") : Letters::npos;
+            if (plus && trunk != Letters::npos) {  // "+44 (0)20" is "+44 20"
+                const Letters before = text.part(one.start, one.start + (Py_ssize_t)trunk);
+                one.key.erase(std::count_if(before.begin(), before.end(), [](char32_t each) { return is_decimal(each); }), 1);
+            }
+            if (!plus && one.key.compare(0, 2, U"00") == 0) {  // "0044 20" is "+44 20"
+                one.key.erase(0, 2);
+                plus = true;
+            }
+            one.numbers = plus;
             if (called && one.key.size() >= 7 && one.key.size() <= 15) out.push_back(std::move(one));
         }
         return out;
+    }
+
+    // Whether one number has a country in place of the leading zero of the other one: "+44 20 …" and "020 …".
+    static bool is_same_call(const Letters& one, const Letters& other) {
+        const Letters& longer = one.size() > other.size() ? one : other;
+        const Letters& shorter = one.size() > other.size() ? other : one;
+        const size_t country = longer.size() - shorter.size() + 1;
+        return shorter[0] == '0' && longer[0] != '0' && country < 4 && shorter.size() > 8 && longer.compare(country, Letters::npos, shorter, 1) == 0;
     }
 
     static void write_telephones(const Text& text, const std::vector<Text>& passages,
@@ -622,6 +649,8 @@ class Notation {
                 known.emplace(their.key, passage.part(their.start, their.end));
         for (const Joined& one : mine) {
             auto their = known.find(one.key);
+            if (their == known.end() && one.key.size() > 8)
+                their = std::find_if(known.begin(), known.end(), [&](const auto& each) { return is_same_call(one.key, each.first); });
             if (their != known.end() && their->second != text.part(one.start, one.end))
                 put({one.start, one.end, their->second}, replaced, changes);
         }
@@ -651,12 +680,14 @@ class Notation {
             return {from, to, text.substr(first, start - first) + as + text.substr(end, last - end)};
         }
 
-        // Whether something was written in [start, end), or marked there.
-        bool is_changed(Py_ssize_t start, Py_ssize_t end, bool marked) const {
+        // Whether a value was marked in [start, end), or a change stands there that is no smaller.
+        bool is_settled(Py_ssize_t start, Py_ssize_t end, bool only_marked) const {
             return std::any_of(changes.begin(), changes.end(), [&](const auto& one) {
                 const Letters& as = one.second.text;
-                bool overlaps = one.first < end && one.first + (Py_ssize_t)as.size() > start;
-                return overlaps && (!marked || as.find(OTHER) != Letters::npos);
+                const Py_ssize_t last = one.first + (Py_ssize_t)as.size();
+                if (one.first >= end || last <= start) return false;
+                const bool smaller = one.first >= start && last <= end && last - one.first < end - start;
+                return as.find(OTHER) != Letters::npos || (!only_marked && !smaller);
             });
         }
 
@@ -680,16 +711,9 @@ class Notation {
     // Mark the values in whose place statements of passages have others, and write those that they have as they do.
     void mark_slots(const Text& text, const std::vector<const Text*>& texts, std::vector<Py_ssize_t>& replaced,
                     std::vector<Change>& changes) const {
-        if (changes.empty()) {
-            for (const auto& [start, end, as] : slots_.find(text, texts)) {
-                if (as.empty()) replaced.push_back(start);
-                changes.push_back({start, end, as.empty() ? text.part(start, end) + OTHER : as});
-            }
-            return;
-        }
         const Written written(text, changes);
         for (const auto& [start, end, as] : slots_.find(Text(written.text), texts)) {
-            if (written.is_changed(start, end, as.empty())) continue;
+            if (written.is_settled(start, end, as.empty())) continue;
             Change change = written.change_before(start, end, as.empty() ? written.text.substr(start, end - start) + OTHER : as);
             Py_ssize_t place = change.start;
             put(std::move(change), replaced, changes);
@@ -697,7 +721,7 @@ class Notation {
         }
     }
 
-    // Add a change in place of all that was found in its place.
+    // Add a change in place of all that was found in its place: a value is marked once, and no more where passages have it.
     static void put(Change change, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) {
         auto within = [&](Py_ssize_t at) { return at >= change.start && at < change.end; };
         replaced.erase(std::remove_if(replaced.begin(), replaced.end(), within), replaced.end());
@@ -825,7 +849,7 @@ class Notation {
     // one, or a unit as in "a mile and a half".
     bool leads_on(const Text& low, Py_ssize_t at) const {
         if (at < low.size && is_figure(low.at(at))) return true;
-        if (beginnings_.standing(low, at)) return true;
+        if (beginnings_.standing(low, at) || periods_.standing(low, at)) return true;
         Text near((const char*)low.data + at * low.kind, low.kind, std::min(low.size - at, LONGEST_UNIT));
         return near.find(U" and a") >= 0;
     }
@@ -992,7 +1016,7 @@ class Notation {
             for (const Quantities& one : known) {
                 auto found = one.whole.find(whole);
                 if (found == one.whole.end()) continue;
-                if (item.figure >= 0 && key.parts.size() == 2 && item.keys.size() > 1) break;  // another unit
+                if (item.figure >= 0 && key.is("n") && key.parts.size() == 2 && item.keys.size() > 1) break;  // another unit
                 Letters as = found->second;
                 const std::vector<Letters>& most = item.keys[0].parts;
                 if (key.is("d") && key.parts.size() < most.size() && as.find(most[1]) == Letters::npos)
@@ -1148,16 +1172,24 @@ class Notation {
     }
 
     // Of an amount with a unit of measure, in its base unit; false if it is none.
-    bool measured(const Match& match, const Decimal& value, const Letters& written, Group figure, Quantity& item) const {
+    bool measured(const Text& text, const Match& match, const Decimal& value, const Letters& written, Group figure, Quantity& item) const {
         Measure unit;
         if (!measures_.find(written, unit)) return false;
         Decimal base = value;
         base.multiply(unit.times);
         base.exponent += unit.power;
-        Letters most = base.shown();
+        Letters most = unit.is_rate() ? Notation::written(number_in(value.shown()) * unit.factor()) : base.shown();
         if (!unit.based) most += U" " + unit.name;
         item.measured = true;
-        item.unit = unit.based ? (double)unit.times * std::pow(10.0, (double)unit.power) : 0;
+        if (unit.is_rate() && unit.kind.find(U"/duration") != Letters::npos) {  // "140 MWh a year" has "140 MWh", too
+            const Letters above = written.substr(0, std::min(written.find(U'/'), std::min(written.find(U" per "), std::min(written.find(U" a "), written.find(U" an ")))));
+            Measure one;
+            const Py_ssize_t start = match.start(groups_[figure]), end = match.start(groups_[figure == G_WORDS ? G_WMEASURE : G_MEASURE]);
+            if (end > start && above.size() < written.size() && measures_.find(above, one)) {
+                item.parts.emplace_back(Key{U"n", base.shown(), one.kind}, text.part(start, end + (Py_ssize_t)above.size()));
+            }
+        }
+        item.unit = unit.based && !unit.is_rate() ? unit.factor() : 0;
         item.base = number_in(value.shown()) * item.unit;
         item.keys.push_back(Key{U"n", most, unit.kind});
         return amount(match, value.shown(), Letters(), figure, item);
@@ -1189,6 +1221,7 @@ class Notation {
         static const Letters between[] = {U" ", U" and ", U", ", U", and "};
         Letters gap = item.start - before.end < 7 ? text.part(before.end, item.start) : Letters();
         if (std::find(std::begin(between), std::end(between), gap) == std::end(between)) return false;
+        if (gap[0] == ',' && item.kind() != U"duration") return false;  // "443 Hz, 3 Hz above"
         for (const Key& key : item.keys)
             if (item.cents && before.is_money() && key.parts.size() > 2 && key.parts[2] == before.kind()) {
                 for (const Quantity* one : {(const Quantity*)&before, &item})
@@ -1198,11 +1231,12 @@ class Notation {
                 before.end = item.end;
                 return true;
             }
-        if (before.base <= 0 || item.base <= 0 || item.unit <= 0 || item.base >= before.unit || item.kind() != before.kind())
+        if (before.base <= 0 || item.base <= 0 || item.unit <= 0 || item.base >= before.unit)
             return false;
+        if (item.kind() != before.kind() && !(before.kind() == U"interval" && item.kind() == U"duration")) return false;
         for (const Quantity* one : {(const Quantity*)&before, &item})
             if (one->parts.empty()) before.parts.emplace_back(one->keys[0], text.part(one->start, one->end));
-        Letters kind = item.kind();
+        Letters kind = before.kind();
         lasting(before, kind, before.base + item.base);
         before.unit = item.unit;
         before.end = item.end;
@@ -1216,6 +1250,61 @@ class Notation {
         if (is_decimal(text[0])) return number_of(text);
         Letters low = lower(text);
         return low == U"a" || low == U"an" ? 1 : parse_words(low, value) ? (long)value : 0;
+    }
+
+    // How much of a unit "half", "a quarter", "two thirds" or "3/4" is.
+    static bool parse_part(const Letters& part, double& out) {
+        if (part.find(U'/') != Letters::npos) {
+            const double above = part[0] - '0', below = part[2] - '0';
+            out = above / below;
+            return above < below;
+        }
+        const bool three = part[0] == 't' && part[1] == 'h' && part[2] == 'r';
+        if (part.find(U"third") != Letters::npos) out = part[0] == 't' && part[1] == 'w' ? 2.0 / 3 : 1.0 / 3;
+        else out = part.find(U"half") != Letters::npos ? .5 : three ? .75 : .25;
+        return true;
+    }
+
+    // Whether "a week" is a duration and not what a rate is by, as in "40 hours a week": by the word before it, or
+    // where "before" or a smaller one comes behind.
+    static bool is_duration(const Text& text, const Match& match) {
+        static const std::unordered_set<Letters> leading = {
+            U"within", U"for", U"in", U"after", U"about", U"nearly", U"almost", U"over", U"under", U"than", U"least", U"most", U"to",
+            U"of", U"has", U"have", U"had", U"takes", U"took", U"take", U"lasts", U"lasted", U"last", U"is", U"was", U"by", U"until",
+            U"only", U"just", U"exactly", U"around", U"roughly", U"approximately"};
+        Py_ssize_t end = match.start(), behind = match.end();
+        if (behind + 8 < text.size && text.at(behind) == ' ') {
+            for (const char32_t* word : {U" before", U" after", U" later", U" earlier", U" ago", U" long", U" prior"})
+                if (text.stands(word, behind)) return !is_counted_before(text, end);
+            if (text.stands(U" and ", behind) && Py_UNICODE_ISDECIMAL(text.at(behind + 5))) return true;
+        }
+        if (end < 3 || text.at(end - 1) != ' ') return false;
+        Py_ssize_t start = --end;
+        while (start > 0 && end - start < 14 && Py_UNICODE_ISALPHA(text.at(start - 1))) start--;
+        return leading.count(lower(text.part(start, end)));
+    }
+
+    // Whether a number and a word stand right before a place, or "twice": "19 cents an hour".
+    static bool is_counted_before(const Text& text, Py_ssize_t at) {
+        Py_ssize_t start = at - 1;
+        while (start > 0 && at - start < 20 && text.at(start - 1) != ' ') start--;
+        const Letters word = lower(text.part(std::max<Py_ssize_t>(0, start), std::max<Py_ssize_t>(0, at - 1)));
+        const bool number = start > 1 && Py_UNICODE_ISDECIMAL(text.at(start - 2));
+        return number || word == U"times" || word == U"once" || word == U"twice" || word == U"thrice";
+    }
+
+    // A latitude or longitude, in seconds of an angle.
+    static bool degrees(Quantity& item, Letters whole, Letters minutes, Letters seconds, const Letters& point) {
+        double value = 0;
+        for (Letters* part : {&whole, &minutes, &seconds}) {
+            std::replace(part->begin(), part->end(), U',', U'.');
+            value = value * 60 + (part->empty() ? 0 : number_in(*part));
+        }
+        if (value > 180 * 3600) return false;
+        const bool latitude = point[0] == 'n' || point[0] == 's';
+        if (point[0] == 's' || point[0] == 'w') value = -value;
+        item.keys.push_back(Key{latitude ? U"latitude" : U"longitude", written(value)});
+        return true;
     }
 
     // "2/3", "two thirds", "2 out of 3", "half".
@@ -1243,9 +1332,10 @@ class Notation {
     bool cents(const Match& match, const Decimal& value, const Letters& name, Quantity& item) const {
         Decimal whole = value;
         whole.exponent -= 2;
+        if (name == U"p" && value.coefficient.size() + value.exponent > 2) return false;  // "1080p"
         item.cents = true;
         item.base = number_in(whole.shown());
-        if (name == U"pence") {
+        if (name[0] == 'p') {
             item.keys.push_back(Key{U"n", whole.shown(), U"£"});
         } else {
             item.keys.push_back(Key{U"n", whole.shown(), U"$"});
@@ -1309,13 +1399,31 @@ class Notation {
                 item.start = match.start();
         }
         if (!read_kind(text, match, kind, item)) return false;
+        if (item.measured && item.kind() == U"duration" && is_behind(text, U"every ", item.start)) item.keys[0].parts[2] = U"interval";
         Letters zone = of(G_ZONE);
         if (std::any_of(zone.begin(), zone.end(), [](char32_t sign) { return sign >= 'a' && sign <= 'z'; })) {
             zone.clear();  // a word: "à 10:30 est"
             item.end = match.start(groups_[G_ZONE]);
             while (Py_UNICODE_ISSPACE(text.at(item.end - 1))) item.end--;
         }
+        if (zone.empty() && item.is_time() && item.end == match.end()) zone = zone_behind(text, item.end);
         return read_zone(zone, of(G_SHIFT), item);
+    }
+
+    // The zone in brackets behind a time: "23:50 local time (UTC+1)"; nothing if there is none.
+    static Letters zone_behind(const Text& text, Py_ssize_t at) {
+        static const Letters local = U" local time";
+        if (at >= text.size || text.at(at) != ' ') return Letters();
+        if (at + (Py_ssize_t)local.size() < text.size && text.stands(local, at)) at += (Py_ssize_t)local.size();
+        if (at + 2 >= text.size || text.at(at) != ' ' || text.at(at + 1) != '(') return Letters();
+        Letters zone;
+        for (at += 2; at < text.size && zone.size() < 12 && text.at(at) != ')'; at++)
+            if (text.at(at) != ' ') zone.push_back(text.at(at));
+        const size_t sign = zone.find_first_of(U"+−-");
+        const Letters name = lower(zone.substr(0, sign));
+        if (at >= text.size || text.at(at) != ')' || (name != U"utc" && name != U"gmt" && (sign != Letters::npos || !zones().count(name)))) return Letters();
+        if (sign != Letters::npos && (number_of(zone) > 1459 || zone.find_first_not_of(U"+−-:0123456789", sign) != Letters::npos)) return Letters();
+        return zone;
     }
 
     // Before a time of a known zone the day in UTC, where it is another one.
@@ -1343,19 +1451,24 @@ class Notation {
         before.keys.insert(before.keys.begin() + 1, Key{U"d", digits(year), digits(month), digits(day)});
     }
 
-    // Take the zone of a time from "UTC+2", "CEST" or "+02:00".
-    static bool read_zone(const Letters& zone, const Letters& shift, Quantity& item) {
+    // The minutes from UTC of zones by their names.
+    static const std::unordered_map<Letters, long>& zones() {
         static const std::unordered_map<Letters, long> offsets = {
             {U"utc", 0}, {U"gmt", 0}, {U"z", 0}, {U"cet", 60}, {U"mez", 60}, {U"cest", 120}, {U"mesz", 120},
             {U"eet", 120}, {U"eest", 180}, {U"msk", 180}, {U"hkt", 480}, {U"sgt", 480}, {U"jst", 540}, {U"kst", 540},
             {U"aest", 600}, {U"aedt", 660}, {U"edt", -240}, {U"est", -300}, {U"cdt", -300}, {U"mdt", -360},
             {U"mst", -420}, {U"pdt", -420}, {U"pst", -480}};
+        return offsets;
+    }
+
+    // Take the zone of a time from "UTC+2", "CEST" or "+02:00".
+    static bool read_zone(const Letters& zone, const Letters& shift, Quantity& item) {
         if (zone.empty() && shift.empty()) return true;
         Letters name = lower(zone);
         size_t sign = name.empty() ? 0 : name.find_first_of(U"+−-");
         Letters hours = name.empty() ? shift : sign == Letters::npos ? Letters() : name.substr(sign);
         if (hours.empty()) {
-            item.offset = offsets.at(name);
+            item.offset = zones().at(name);
         } else {
             long value = number_of(hours);
             bool whole = value < 100 && hours.find(U':') == Letters::npos;
@@ -1453,12 +1566,18 @@ class Notation {
             case G_PARTIAL: {
                 Measure unit;
                 Letters part = lower(of(match.has(groups_[G_PF]) ? G_PF : G_PG));
-                bool three = part[0] == 't' || part[0] == '3', half = part.find(U"half") != Letters::npos || part == U"1/2";
-                double amount = three ? .75 : half ? .5 : .25;
+                double amount = part.find(U"half") != Letters::npos ? .5 : .25;
                 if (!match.has(groups_[G_PF])) amount += small_number(of(G_PN));
+                else if (!parse_part(part, amount)) return false;
+                if (match.has(groups_[G_PS])) {  // "a quarter of a million"
+                    Letters name = of(G_PC), scaled = written(amount * std::pow(10.0, (double)power_of(lower(of(G_PS)))));
+                    this->amount(match, scaled, this->unit(Letters(), Letters(), name), G_PF, item);
+                    item.figure_end = match.end(groups_[G_PS]);
+                    return true;
+                }
                 Letters written = of(match.has(groups_[G_PF]) ? G_PM : G_PU);
                 if (!measures_.find(written, unit)) return false;
-                lasting(item, unit.kind, amount * (double)unit.times * std::pow(10.0, (double)unit.power));
+                lasting(item, unit.kind, amount * unit.factor());
                 if (!unit.based) item.keys[0].parts[1] += U" " + unit.name;
                 return true;
             }
@@ -1509,8 +1628,28 @@ class Notation {
                 Letters low = lower(of(G_TIMES));
                 long number = low == U"once" ? 1 : low == U"twice" ? 2 : low == U"thrice" ? 3 : small_number(low.substr(0, low.find(U' ')));
                 item.keys.push_back(Key{U"times", digits(number)});
+                if (Py_UNICODE_ISDECIMAL(low[0])) {
+                    item.keys.push_back(Key{U"n", digits(number)});
+                    item.figure = match.start();
+                    item.figure_end = match.start() + (Py_ssize_t)low.find(U' ');
+                }
                 return true;
             }
+            case G_ONE: {
+                Measure unit;
+                if (!measures_.find(lower(of(G_OU)), unit)) return false;
+                if (text.at(match.start() + 1) == 'v' || text.at(match.start() + 1) == 'V') {  // "every second week"
+                    Letters nth = lower(of(G_NTH));
+                    double number = nth.empty() ? 1 : nth == U"third" ? 3 : nth == U"fourth" ? 4 : 2;
+                    item.start = match.start(groups_[nth.empty() ? G_OU : G_NTH]);
+                    return lasting(item, U"interval", number * unit.factor());
+                }
+                if (!is_duration(text, match)) return false;
+                lasting(item, unit.kind, unit.factor());
+                item.unit = unit.factor();
+                return true;
+            }
+            case G_DEGREES: return degrees(item, of(G_GA), of(G_GM), of(G_GS), lower(of(G_POINT)));
             case G_ORDINAL: {
                 long number = day_number(of(G_ORDINAL));
                 if (!number) return false;
@@ -1525,7 +1664,7 @@ class Notation {
                 bool letter = (scale == U"m" && !attached) || scale == U"t" || scale == U"mm";
                 Group figure = G_FIGURE;
                 Letters measure = of(G_MEASURE);
-                bool metres = letter && sign.empty() && name.empty();
+                bool metres = letter && sign.empty() && name.empty() && measure.empty();
                 if (metres && (scale == U"mm" || !all_decimal(of(G_VALUE)))) {
                     measure = scale;  // metres, millimetres, tonnes
                     scale.clear();
@@ -1555,7 +1694,7 @@ class Notation {
                     item.measured = true;
                 }
                 if (match.has(groups_[G_CENTS])) return cents(match, value, lower(of(G_CENTS)), item);
-                if (!measure.empty() && measured(match, value, measure, figure, item)) {
+                if (!measure.empty() && measured(text, match, value, measure, figure, item)) {
                     if (minus && match.has(groups_[G_MINUS])) item.figure = item.start;
                     if (minus)
                         for (Key& key : item.keys) key.parts[1].insert(0, U"-");
@@ -1589,13 +1728,13 @@ class Notation {
                 if (!part.empty()) {
                     if (!add_part(whole, part)) return false;
                     whole.scale(power_of(lower(of(G_WSCALE))));
-                    if (measure.empty() || !measured(match, whole, measure, G_WORDS, item))
+                    if (measure.empty() || !measured(text, match, whole, measure, G_WORDS, item))
                         amount(match, whole.shown(), in, G_WORDS, item);
                     int last = groups_[match.has(groups_[G_WSCALE]) ? G_WSCALE : G_WPART];
                     item.figure_end = match.end(last);
                     return true;
                 }
-                if (!measure.empty() && measured(match, whole, measure, G_WORDS, item)) return true;
+                if (!measure.empty() && measured(text, match, whole, measure, G_WORDS, item)) return true;
                 return amount(match, digits(value), in, G_WORDS, item);
             }
         }
@@ -1608,7 +1747,7 @@ class Notation {
     Slots slots_;
     Pattern quantity_;
     int groups_[G_COUNT];
-    Words spelt_, wordy_, beginnings_;
+    Words spelt_, wordy_, beginnings_, periods_;
     bool figures_[128] = {};  // which may be the first character of a number
     uint8_t lower_latin_[256];
 };

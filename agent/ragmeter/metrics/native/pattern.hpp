@@ -133,7 +133,7 @@ struct Node {  // as small as can be: a pattern has thousands, and a match looks
 };
 
 struct Match {
-    static constexpr int MOST = 112;
+    static constexpr int MOST = 128;
     Py_ssize_t places[2 * MOST];
     Py_ssize_t start() const { return places[0]; }
     Py_ssize_t end() const { return places[1]; }

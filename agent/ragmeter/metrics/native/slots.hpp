@@ -1,5 +1,6 @@
 // What stands at one place of statements that are worded alike: "at most five" in an answer where
-// its passages have "at least five", "the last Monday" for "the first Monday", exchanged values.
+// its passages have "at least five", "the last Monday" for "the first Monday", "fell by 12 percent"
+// for "rose by 12 percent", exchanged values.
 //
 // A text is read as words and values. The place of a value is known by the tokens on either side of
 // it; a value is wrong where passages have another one of its kind between the same tokens, and its
@@ -7,6 +8,8 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <unordered_set>
 
 #include "english.hpp"
 #include "measures.hpp"
@@ -38,7 +41,7 @@ class Slots {
         const Py_ssize_t most = std::min(MOST_SLOTS, MOST_READ / size);
         Search search{text, tokens, passages, MOST_WINDOWS};
         for (size_t at = 0; at < tokens.size() && slots < most; at++) {
-            if (tokens[at].kind == WORD || tokens[at].kind == EDGE) continue;
+            if (!is_value(tokens[at]) || (tokens[at].kind == OPPOSITE && !is_beside_number(tokens, at))) continue;
             slots++;
             compare(search, at, out);
         }
@@ -48,7 +51,7 @@ class Slots {
   private:
     // `EDGE` is where a sentence, a line or the text begins or ends.
     enum Kind : uint8_t {
-        WORD, EDGE, NUMBER, WEEKDAY, MONTH, ORDINAL, PERIOD, BOUND, COMPASS, CODE, FACTOR, CLOCK, MEASURED, LEFT_OUT
+        WORD, EDGE, NUMBER, WEEKDAY, MONTH, ORDINAL, PERIOD, BOUND, COMPASS, CODE, FACTOR, CLOCK, MEASURED, OPPOSITE, LEFT_OUT
     };
     enum Bound : uint64_t { AT_LEAST, MORE, AT_MOST, LESS, NONE };
 
@@ -57,6 +60,7 @@ class Slots {
         Kind kind;
         bool shared = false;  // whether another token has its place, too: "twice" are "two times"
         uint64_t value = 0;
+        uint64_t low = 0, high = 0;  // of a range: the values from and up to
     };
     typedef std::vector<Token> Tokens;
 
@@ -67,10 +71,19 @@ class Slots {
         int windows;  // that may still be read
     };
 
+    // Two texts of which tokens are compared.
+    struct Pair {
+        const Text& text;
+        const Tokens& mine;
+        const Text& passage;
+        const Tokens& their;
+    };
+
     // The best places for a value: the number of the same tokens beside it.
     struct Best {
         int own = 0, other = 0;
         bool settled = false;  // whether passages have the value there
+        bool own_beside = false, other_beside = false;  // whether it stands next to the same number
         Letters as;  // as it is written there
     };
 
@@ -79,6 +92,8 @@ class Slots {
     static constexpr Py_ssize_t REACH = 90;  // characters beside a place that are looked at
     static constexpr int BESIDE = 3;  // tokens on either side that are compared
     static constexpr Py_ssize_t MOST_SIGNS = 40;  // of a word
+    static constexpr int MOST_BETWEEN = 30;  // tokens up to the nearest number
+    static constexpr int MOST_MIXED = 60;
     static constexpr int LEAST = 4;  // tokens that are the same beside another value
 
     // -- tokens
@@ -88,12 +103,13 @@ class Slots {
         uint64_t value = 0;
         bool capital = false;  // whether it is one only with a capital letter: "May"
         bool label = false;  // whether the number behind it is its name: "week 10"
+        bool open = false;  // whether it is one only before a number, "from", "by" or "on"
     };
 
     struct BoundName {
         Letters words;
         Bound value;
-        bool open;  // whether it is one only before a number
+        char32_t before;  // '#' of what is one only before a number, '@' only before a date or time
     };
 
     void read_names() {
@@ -103,7 +119,7 @@ class Slots {
             {NUMBER, "12,twelve"}, {NUMBER, "13,thirteen"}, {NUMBER, "14,fourteen"}, {NUMBER, "15,fifteen"},
             {NUMBER, "16,sixteen"}, {NUMBER, "17,seventeen"}, {NUMBER, "18,eighteen"}, {NUMBER, "19,nineteen"},
             {NUMBER, "20,twenty"}, {NUMBER, "30,thirty"}, {NUMBER, "40,forty"}, {NUMBER, "50,fifty"}, {NUMBER, "60,sixty"},
-            {NUMBER, "70,seventy"}, {NUMBER, "80,eighty"}, {NUMBER, "90,ninety"}, {NUMBER, "half"}, {NUMBER, "quarter,quarters"},
+            {NUMBER, "70,seventy"}, {NUMBER, "80,eighty"}, {NUMBER, "90,ninety"}, {NUMBER, "0.5,half"}, {NUMBER, "0.25,quarter,quarters"},
             {WEEKDAY, "Monday,Mondays,Mon"}, {WEEKDAY, "Tuesday,Tuesdays,Tue,Tues"}, {WEEKDAY, "Wednesday,Wednesdays,Wed"},
             {WEEKDAY, "Thursday,Thursdays,Thu,Thur,Thurs"}, {WEEKDAY, "Friday,Fridays,Fri"}, {WEEKDAY, "Saturday,Saturdays,Sat"},
             {WEEKDAY, "Sunday,Sundays,Sun"},
@@ -115,7 +131,10 @@ class Slots {
             {ORDINAL, "11,eleventh"}, {ORDINAL, "12,twelfth"}, {ORDINAL, "last"},
             {PERIOD, "second,seconds"}, {PERIOD, "minute,minutes,min,mins"}, {PERIOD, "hour,hours,hourly,hr,hrs"}, {PERIOD, "day,days,daily"},
             {PERIOD, "week,weeks,weekly"}, {PERIOD, "month,months,monthly"}, {PERIOD, "year,years,yearly,annually"},
-            {COMPASS, "north"}, {COMPASS, "south"}, {COMPASS, "east"}, {COMPASS, "west"},
+            {COMPASS, "north,northern,northerly"}, {COMPASS, "south,southern,southerly"}, {COMPASS, "east,eastern,easterly"},
+            {COMPASS, "west,western,westerly"}, {COMPASS, "northeast,northeastern,northeasterly"},
+            {COMPASS, "northwest,northwestern,northwesterly"}, {COMPASS, "southeast,southeastern,southeasterly"},
+            {COMPASS, "southwest,southwestern,southwesterly"},
             {MEASURED, "dollar,dollars,usd"}, {MEASURED, "euro,euros,eur"}, {MEASURED, "gbp"}, {MEASURED, "cent,cents,ct"},
             {MEASURED, "masslb,pound,pounds"}, {MEASURED, "thousand"}, {MEASURED, "million,mn"}, {MEASURED, "billion,bn"},
             {MEASURED, "trillion,tn"},
@@ -127,11 +146,20 @@ class Slots {
             const uint64_t value = hash_of(letters(row.words).substr(0, letters(row.words).find(U',')));
             each_of(row.words, [&](const Letters& word) {
                 if (word == U"second") return;  // may be a period
-                names_[hash_of(word)] = Name{row.kind, value, (bool)is_upper(word[0]), false};
+                names_[hash_of(word)] = Name{row.kind, value, is_upper(word[0]), false};
                 add_kind(hash_of(word), row.kind);
             });
         }
-        const std::pair<const char32_t*, const char32_t*> points[] = {{U"n", U"north"}, {U"s", U"south"}, {U"e", U"east"}, {U"w", U"west"}};
+        read_opposites();
+        for (int whole = 0; whole <= MOST_MIXED; whole++) {
+            Letters digits = letters(std::to_string(whole).c_str());
+            for (const char32_t* part : {U"5", U"25", U"75"})
+                mixed_[{hash_of(digits), hash_of(Letters(U"0.") + part)}] = hash_of(digits + U"." + part);
+        }
+        mixed_[{hash_of(U"3"), hash_of(U"0.25")}] = hash_of(U"0.75");  // "three quarters"
+        const std::pair<const char32_t*, const char32_t*> points[] = {
+            {U"n", U"north"}, {U"s", U"south"}, {U"e", U"east"}, {U"w", U"west"},
+            {U"ne", U"northeast"}, {U"nw", U"northwest"}, {U"se", U"southeast"}, {U"sw", U"southwest"}};
         for (const auto& [letter, point] : points) {
             names_[hash_of(letter)] = Name{COMPASS, hash_of(point), true, false};
             add_kind(hash_of(letter), COMPASS);
@@ -145,23 +173,54 @@ class Slots {
                 });
     }
 
-    // By their first word. A name that ends in "#" is one only before a number; those of `NONE` are left out.
+    // Words of which one says the contrary of the other beside the same number. They have an even value, and the odd one behind it.
+    void read_opposites() {
+        static const char* const pairs[][2] = {
+            {"rose,rise,rises,risen,rising,increase,increased,increases,increasing,grew,grow,grows,grown,growth,climbed,climb,climbs"
+             ",gained,gain,gains,raise,raised,raises,jumped,surged,up#",
+             "fell,falls,fallen,falling,decrease,decreased,decreases,decreasing,declined,decline,declines,dropped,lost,lowered,lowers"
+             ",reduced,reduces,reduction,cut,cuts,shrank,sank,plunged,plummeted,down#"},
+            {"minimum,lowest,smallest", "maximum,highest,largest,greatest"},
+            {"before", "after"}, {"earlier,earliest", "later,latest"}, {"above", "below"}, {"more", "less,fewer"},
+            {"including,includes,inclusive", "excluding,excludes,exclusive"}, {"longer,longest", "shorter,shortest"},
+            {"older,oldest,elder", "younger,youngest,newer"}, {"cheaper", "dearer"}, {"heavier,heaviest", "lighter,lightest"},
+            {"faster,fastest,quicker", "slower,slowest"}, {"higher,upper", "lower"}, {"highs", "lows"},
+            {"major", "minor"}, {"inside,indoors", "outside,outdoors"}, {"opens,opened,open", "closes,closed,close"},
+            {"begins,began,begin,starts,started,start", "ends,ended,end"}, {"departs,departed,depart", "arrives,arrived,arrive"},
+            {"bought,buys,buy", "sold,sells,sell"}, {"imports,imported,import", "exports,exported,export"},
+            {"surplus,profit,profits", "deficit,loss,losses"},
+        };
+        uint64_t value = 0;
+        for (const auto& pair : pairs)
+            for (const char* side : pair) {
+                each_of(side, [&](Letters word) {
+                    const bool open = word.back() == '#';  // only before what it is up or down to or by
+                    if (open) word.pop_back();
+                    Name& name = names_[hash_of(word)];
+                    if (name.kind == WORD) name = Name{OPPOSITE, value, false, name.label, open};
+                    add_kind(hash_of(word), OPPOSITE);
+                });
+                value++;
+            }
+    }
+
+    // By their first word. A name that ends in "#" is one only before a number, in "@" before a date; those of `NONE` are left out.
     void read_bounds() {
         static const struct { Bound value; const char* names; } rows[] = {
             {AT_LEAST, "at least,no fewer than,no less than,not less than,not fewer than,not under,a minimum of,no earlier than"
-                       ",not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over"},
+                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over"},
             {AT_MOST, "at most,no more than,no later than,not more than,not later than,not exceeding,not exceed,never exceeds"
-                      ",never exceed,a maximum of,no longer than,not longer than,not over,or less,or fewer,or earlier,or below"
-                      ",or under,or older,and under,up to#,within#,until#,by#"},
+                      ",never exceed,a maximum of,no longer than,not longer than,no larger than,not larger than,no bigger than,no greater than,no higher than,not above,not over,or less,or fewer,or earlier,or below"
+                      ",or under,or older,and under,up to#,within#,until#,by@"},
             {MORE, "more than,greater than,older than,longer than,later than,larger than,over#,above#,after#,exceed#,exceeds#"
                    ",exceeding#,beyond#,since#"},
             {LESS, "less than,fewer than,younger than,shorter than,earlier than,smaller than,under#,below#,before#,prior to#"},
             {NONE, "percentage point,percentage points,per cent,basis point,basis points"},
         };
         for (const auto& row : rows) each_of(row.names, [&](Letters name) {
-            bool open = name.back() == '#';
-            if (open) name.pop_back();
-            bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, open});
+            const char32_t before = name.back() == '#' || name.back() == '@' ? name.back() : 0;
+            if (before) name.pop_back();
+            bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, before});
             each_of(name, U' ', [&](const Letters& word) { add_kind(hash_of(word), BOUND); });
         });
     }
@@ -221,9 +280,14 @@ class Slots {
             }
             return at + 1;
         }
-        if (!is_decimal(sign)) return read_word(text, at, to, out);
-        Py_ssize_t behind = read_marker(text, at, out.empty() || out.back().kind == EDGE);
-        return behind ? behind : read_number(text, at, to, out);
+        if (is_decimal(sign)) {
+            if (Py_ssize_t behind = read_marker(text, at, out.empty() || out.back().kind == EDGE)) return behind;
+            at = read_number(text, at, to, out);
+        } else {
+            at = read_word(text, at, to, out);
+        }
+        if (!out.empty() && (out.back().kind == NUMBER || out.back().kind == MONTH || out.back().kind == WEEKDAY)) join(text, out);
+        return at;
     }
 
     // Where the number of an item of a list ends, or one in brackets: "2.", "**2.**", "(2)", "| 2 |"; 0 if it is none.
@@ -231,15 +295,31 @@ class Slots {
     static Py_ssize_t read_marker(const Source& text, Py_ssize_t at, bool first) {
         Py_ssize_t end = at + 1 + decimal_at(text, at + 1);
         Py_UCS4 before = at > 0 ? text.at(at - 1) : 0, behind = end < text.size ? text.at(end) : 0;
-        if (before == '(' && behind == ')') return end;
+        if (before == '(' && behind == ')') return at > 1 && is_word(text.at(at - 2)) ? 0 : end;  // but "12(3)"
         if (!first || !behind || is_word(behind)) return 0;
         if (behind == ' ') return end + 1 < text.size && text.at(end + 1) == '|' ? end : 0;
         bool ends = behind == '.' || behind == ')' || behind == ':' || behind == '*';
         return ends && !decimal_at(text, end + 1) ? end : 0;
     }
 
+    // Read a fraction of one digit each way: "1/2". Returned is where it ends, 0 if there is none.
+    template <class Source>
+    static Py_ssize_t read_fraction(const Source& text, Py_ssize_t at, Tokens& out) {
+        const Py_ssize_t end = at + 3;
+        if (end > text.size || text.at(at + 1) != '/' || !decimal_at(text, at + 2)) return 0;
+        if ((at > 0 && (text.at(at - 1) == '/' || text.at(at - 1) == '.')) || (end < text.size && (is_word(text.at(end)) || text.at(end) == '/'))) return 0;
+        Letters written = text.part(at, end);
+        if (written[0] >= written[2]) return 0;
+        if (written == U"1/2") written = U"0.5";
+        if (written == U"1/4") written = U"0.25";
+        if (written == U"3/4") written = U"0.75";
+        out.push_back({at, end, NUMBER, false, hash_of(written)});
+        return end;
+    }
+
     template <class Source>
     static Py_ssize_t read_number(const Source& text, Py_ssize_t at, Py_ssize_t to, Tokens& out) {
+        if (const Py_ssize_t end = read_fraction(text, at, out)) return end;
         Token token{at, at, NUMBER};
         char digits[32];
         size_t size = 0;
@@ -273,6 +353,17 @@ class Slots {
         return at;
     }
 
+    // Where the number behind " x " or "×" begins; the same place if there is none.
+    template <class Source>
+    static Py_ssize_t skip_by(const Source& text, Py_ssize_t at) {
+        Py_ssize_t next = at;
+        if (text.at(next) == ' ') next++;
+        if (next >= text.size || (text.at(next) != 'x' && text.at(next) != 0xD7)) return at;
+        next++;
+        if (next < text.size && text.at(next) == ' ') next++;
+        return decimal_at(text, next) ? next : at;
+    }
+
     // Where a code as "AX-4471-B" ends; its begin if it is none.
     template <class Source>
     static Py_ssize_t read_code(const Source& text, Py_ssize_t at, Py_ssize_t to, WordHash& value) {
@@ -281,6 +372,12 @@ class Slots {
         for (; end < to && end - at < MOST_SIGNS; end++) {
             Py_UCS4 sign = text.at(end);
             if (sign == '-' && end + 1 < to && is_word(text.at(end + 1))) continue;
+            const Py_ssize_t by = has_digit ? skip_by(text, end) : end;  // "M8 x 40" is "M8x40"
+            if (by > end) {
+                value.add('x');
+                end = by - 1;
+                continue;
+            }
             if (!is_word(sign)) break;
             has_digit = has_digit || is_decimal(sign);
             value.add(lower_sign(sign));
@@ -316,6 +413,17 @@ class Slots {
         if (const auto* bounds = known ? bounds_.find(hash.value) : nullptr)
             if (Py_ssize_t bound = read_bound(text, at, *bounds, out)) return bound;
         bool counted = !out.empty() && out.back().kind == NUMBER && at - out.back().end < 2;
+        if (capital && end == at + 1 && is_behind_label(text, at, out)) {
+            out.push_back({at, end, CODE, false, hash.value});
+            return end;
+        }
+        if (!counted && end - at < 15 && hash.value != second_ && is_rated(text, at) && !names_.find(hash.value)) {
+            Measure unit;
+            if (const Py_ssize_t behind = find_unit(text, at, end, unit)) {
+                out.push_back({at, behind, MEASURED, false, hash_of(unit.kind + unit.name)});
+                return behind;
+            }
+        }
         if (!known) {
             read_plain_word(text, at, end, hash.value, counted, out);
         } else if (hash.value == once_ || hash.value == twice_ || hash.value == thrice_) {
@@ -323,8 +431,10 @@ class Slots {
             out.push_back({at, end, WORD, true, times_});
         } else if (hash.value == second_) {
             out.push_back({at, end, counted || is_behind_rate(text, at) ? PERIOD : ORDINAL, false, counts_[1]});
-        } else if (const Name* name = find_name(hash.value, capital, counted)) {
-            if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, false, name->value});
+        } else if (counted && end - at == 1 && text.at(at) == 's') {
+            out.push_back({at, end, MEASURED, false, hash_of(U"durations")});
+        } else if (const Name* name = find_name(hash.value, capital, counted); name && (!name->open || is_directed(text, end))) {
+            if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, name->open, name->value});
         } else {
             read_plain_word(text, at, end, hash.value, counted, out);
         }
@@ -340,6 +450,44 @@ class Slots {
             out.push_back({at, end, MEASURED, false, hash_of(unit.kind + unit.name)});
         else
             out.push_back({at, end, WORD, false, hash});
+    }
+
+    // Where the unit ends that a word over [at, end) is or begins, as "kilowatt" of "kilowatt hour"; 0 if it is none.
+    template <class Source>
+    Py_ssize_t find_unit(const Source& text, Py_ssize_t at, Py_ssize_t end, Measure& out) const {
+        static const Letters hour = U" hour";
+        const Py_ssize_t next = end + (Py_ssize_t)hour.size();
+        if (next <= text.size && text.at(end) == ' ' && stands(text, hour, end) && measures_.find(text.part(at, next), out)) return next;
+        return measures_.find(text.part(at, end), out) ? end : 0;
+    }
+
+    // Whether a single letter names what stands right before it: "size M", "type B".
+    template <class Source>
+    static bool is_behind_label(const Source& text, Py_ssize_t at, const Tokens& out) {
+        static const std::unordered_set<Letters> labels = {
+            U"size", U"type", U"class", U"group", U"grade", U"level", U"section", U"vitamin", U"hepatitis", U"influenza", U"gate", U"zone",
+            U"appendix", U"annex", U"exhibit", U"plan", U"option", U"category", U"terminal", U"platform", U"schedule", U"figure", U"table"};
+        if (out.empty() || out.back().kind != WORD || out.back().end + 1 != at || out.back().end - out.back().start > 9) return false;
+        return labels.count(lower(text.part(out.back().start, out.back().end)));
+    }
+
+    // Whether "up" or "down" says how a number changes: "down from 71.2 percent", "up 5 %".
+    template <class Source>
+    bool is_directed(const Source& text, Py_ssize_t at) const {
+        if (is_before_number(text, at)) return true;
+        for (const char32_t* word : {U" from", U" by", U" on"}) {
+            const LettersView letters(word);
+            if (at + (Py_ssize_t)letters.size() < text.size && text.at(at) == ' ' && stands(text, letters, at))
+                return is_before_number(text, at + (Py_ssize_t)letters.size());
+        }
+        return false;
+    }
+
+    // Whether a unit stands behind "per" or "/".
+    template <class Source>
+    static bool is_rated(const Source& text, Py_ssize_t at) {
+        if (at > 0 && text.at(at - 1) == '/') return true;
+        return at > 4 && text.at(at - 1) == ' ' && text.at(at - 2) == 'r' && text.at(at - 3) == 'e' && text.at(at - 4) == 'p' && text.at(at - 5) == ' ';
     }
 
     const Name* find_name(uint64_t hash, bool capital, bool counted) const {
@@ -363,7 +511,8 @@ class Slots {
             if (end > text.size || (end < text.size && is_word(text.at(end)))) continue;
             bool stands = true;
             for (Py_ssize_t place = at; stands && place < end; place++) stands = lower_sign(text.at(place)) == name.words[place - at];
-            if (!stands || (name.open && !is_before_number(text, end))) continue;
+            if (!stands || (name.before == '#' && !is_before_number(text, end))) continue;
+            if (name.before == '@' && !is_before_date(text, end)) continue;
             if (name.value != NONE) out.push_back({at, end, BOUND, false, name.value});
             return end;
         }
@@ -384,15 +533,143 @@ class Slots {
         return name && name->kind >= NUMBER && name->kind <= ORDINAL;
     }
 
+    // Whether a word whose first letter is there stands at a place.
+    template <class Source>
+    static bool stands(const Source& text, LettersView word, Py_ssize_t at) {
+        for (size_t letter = 1; letter < word.size(); letter++)
+            if (text.at(at + (Py_ssize_t)letter) != word[letter]) return false;
+        return true;
+    }
+
+    // The word at a place, which becomes the one behind it and a blank.
+    template <class Source>
+    static Letters take_word(const Source& text, Py_ssize_t& at) {
+        const Py_ssize_t start = at;
+        while (at < text.size && at - start < 20 && is_word(text.at(at))) at++;
+        const Letters out = text.part(start, at);
+        if (at < text.size && text.at(at) == ' ') at++;
+        return out;
+    }
+
+    // Whether a date, a year or a time of day stands behind a word, and no range begins with it.
+    template <class Source>
+    bool is_before_date(const Source& text, Py_ssize_t at) const {
+        auto named = [&](const Letters& word, Kind kind) {
+            const Name* name = word.empty() ? nullptr : names_.find(hash_of(word));
+            return name && name->kind == kind && is_upper(word[0]);
+        };
+        if (at + 1 >= text.size || text.at(at) != ' ') return false;
+        Letters word = take_word(text, ++at);
+        if (word == U"the") word = take_word(text, at);
+        bool found = named(word, MONTH) || named(word, WEEKDAY);
+        if (!found && !word.empty() && is_decimal(word[0])) {
+            const bool year = word.size() == 4 && (word[0] == '1' || word[0] == '2') && is_decimal(word[3]);
+            found = year || (at < text.size && text.at(at) == ':' && decimal_at(text, at + 1));
+            if (!found) word = take_word(text, at);
+            if (word == U"of") word = take_word(text, at);
+            found = found || named(word, MONTH) || word == U"am" || word == U"pm" || ((word == U"a" || word == U"p") && text.at(at) == '.');
+        }
+        for (Py_ssize_t end = std::min(text.size, at + 30); found && at < end && !is_edge(text, at); at++) {
+            const Py_UCS4 sign = text.at(at);
+            if (sign == 0x2013 || sign == '-') return false;
+            if (at > 0 && text.at(at - 1) != ' ') continue;
+            for (const char32_t* word : {U"to ", U"until ", U"till ", U"through "})
+                if (at + 9 < text.size && text.at(at) == word[0] && stands(text, word, at)) {
+                    const Py_UCS4 behind = text.at(at + (Py_ssize_t)LettersView(word).size());
+                    if (is_decimal(behind) || is_upper(behind)) return false;
+                }
+        }
+        return found;
+    }
+
+    // -- values of several tokens
+
+    // Join the last two tokens where they are one value: "one and a half", "three quarters", "5 to 9", "March–May".
+    template <class Source>
+    void join(const Source& text, Tokens& out) const {
+        while (out.size() > 1 && join_last(text, out)) {}
+    }
+
+    template <class Source>
+    bool join_last(const Source& text, Tokens& out) const {
+        Token& first = out[out.size() - 2];
+        const Token& last = out.back();
+        const Py_ssize_t size = last.start - first.end;
+        if (first.kind != last.kind || first.shared || last.shared || first.low || last.low || size < 1 || size > 9) return false;
+        Letters gap = text.part(first.end, last.start);
+        if (first.kind != NUMBER && gap[0] == '.') gap.erase(0, 1);  // "Mon. to Sat."
+        if (first.kind == NUMBER) {
+            auto mixed = mixed_.find({first.value, last.value});
+            const bool written = text.at(last.start) == '0' + 1 || text.at(last.start) == '0' + 3;
+            const bool beside = (gap == U" " || gap == U"-") && (written || last.value == hash_of(U"0.25"));
+            if (mixed != mixed_.end() && (beside || gap == U" and a " || gap == U" and ")) {
+                first.value = mixed->second;
+                first.end = last.end;
+                out.pop_back();
+                return true;
+            }
+        }
+        if (!is_range(text, first, gap, last)) return false;
+        first.low = first.value;
+        first.high = last.value;
+        first.value = first.low * 31 + first.high;
+        first.end = last.end;
+        out.pop_back();
+        return true;
+    }
+
+    template <class Source>
+    static bool is_range(const Source& text, const Token& first, const Letters& gap, const Token& last) {
+        static const std::unordered_set<Letters> between = {
+            U"-", U"–", U"—", U" - ", U" – ", U" — ", U" to ", U" through ", U" until ", U" till "};
+        static const Letters both = U"between ";
+        const Py_ssize_t start = first.start - (Py_ssize_t)both.size();
+        const bool led = gap == U" and " && start >= 0 && lower_sign(text.at(start)) == both[0] && stands(text, both, start);
+        if (!led && !between.count(gap)) return false;
+        auto dashed = [&](Py_ssize_t at) { return at >= 0 && at < text.size && (text.at(at) == '-' || text.at(at) == '/' || text.at(at) == ':'); };
+        return !dashed(first.start - 1) && !(dashed(last.end) && decimal_at(text, last.end + 1));
+    }
+
     // -- places
 
-    // Two texts of which tokens are compared.
-    struct Pair {
-        const Text& text;
-        const Tokens& mine;
-        const Text& passage;
-        const Tokens& their;
-    };
+    static bool is_value(const Token& token) { return token.kind != WORD && token.kind != EDGE; }
+
+    // Whether a number stands near a token.
+    static bool is_beside_number(const Tokens& tokens, size_t at) {
+        const size_t first = at > BESIDE ? at - BESIDE : 0, last = std::min(tokens.size(), at + BESIDE + 1);
+        return std::any_of(tokens.begin() + first, tokens.begin() + last, [](const Token& token) {
+            return token.kind == NUMBER || token.kind == CLOCK || token.kind == CODE;
+        });
+    }
+
+    // Whether a value of one text may stand in place of one of another text.
+    static bool are_alike(const Token& one, const Token& other) {
+        return one.kind == other.kind && (one.kind != OPPOSITE || one.value / 2 == other.value / 2);
+    }
+
+    // Whether one of two values is a range that the other one is an end of.
+    static bool is_end(const Token& one, const Token& other) {
+        auto has = [](const Token& range, const Token& end) { return range.low && !end.low && (range.low == end.value || range.high == end.value); };
+        return has(one, other) || has(other, one);
+    }
+
+    // The nearest number on one side within the sentence, or null.
+    static const Token* find_number(const Tokens& tokens, size_t at, int step) {
+        size_t next = at + step;
+        for (int count = 0; count < MOST_BETWEEN && next < tokens.size() && tokens[next].kind != EDGE; count++, next += step)
+            if (tokens[next].kind == NUMBER || tokens[next].kind == CLOCK) return &tokens[next];
+        return nullptr;
+    }
+
+    // Whether the same number comes right before or right after two values that are the same.
+    static bool share_number(const Pair& pair, size_t at, size_t place) {
+        for (int step : {-1, 1}) {
+            const Token* mine = find_number(pair.mine, at, step);
+            const Token* their = find_number(pair.their, place, step);
+            if (mine && their && mine->kind == their->kind && mine->value == their->value && mine->end - mine->start > 1) return true;
+        }
+        return false;
+    }
 
     bool match_words(const Pair& pair, const Token& one, const Token& other) const {
         if (one.value == other.value) return true;
@@ -412,12 +689,21 @@ class Slots {
         return mine.kind == BOUND ? mine.value / 2 == their.value / 2 : mine.value == their.value;
     }
 
+    static bool is_scale(const Token& token) {
+        static const std::unordered_set<uint64_t> scales = {hash_of(U"thousand"), hash_of(U"million"), hash_of(U"billion"), hash_of(U"trillion")};
+        return token.kind == MEASURED && scales.count(token.value);
+    }
+
     // How many tokens are the same next to two places, up to the end of the sentence. Units of exchanged
     // values may differ, and each of the values is where the other one was.
     int count_same(const Pair& pair, size_t at, size_t place, int step) const {
         int count = 0;
         for (size_t one = at + step, other = place + step; count < BESIDE; one += step, other += step) {
             if (one >= pair.mine.size() || other >= pair.their.size()) return count;
+            if (one == at + 1 && step > 0 && is_scale(pair.mine[one]) != is_scale(pair.their[other])) {  // "2.5 million" for "4.2"
+                (is_scale(pair.mine[one]) ? one : other) += 1;
+                if (one >= pair.mine.size() || other >= pair.their.size()) return count;
+            }
             if (match(pair, one, other) || (match(pair, one, place) && match(pair, at, other))) count++;
             else if (pair.mine[one].kind != MEASURED || pair.their[other].kind != MEASURED) return count;
             if (pair.mine[one].kind == EDGE) return count;
@@ -501,7 +787,7 @@ class Slots {
                 if (search.windows-- <= 0) return;
                 Py_ssize_t end = std::min(passage->size, place + (Py_ssize_t)word.size() + REACH);
                 size_t slot = passage->visit([&](const auto& signs) { return read_around(signs, place, end, wanted, there); });
-                if (slot < there.size()) weigh({search.text, search.tokens, *passage, there}, at, slot, best);
+                if (slot < there.size() && are_alike(search.tokens[at], there[slot])) weigh({search.text, search.tokens, *passage, there}, at, slot, best);
                 if (best.settled) return;
             }
         }
@@ -529,7 +815,7 @@ class Slots {
     // tokens whatever is before them.
     template <class Source>
     bool may_precede(const Source& passage, Py_ssize_t place, Wanted wanted) const {
-        if (wanted.kind == MEASURED) return true;  // any word behind a number may be one
+        if (wanted.kind == MEASURED || wanted.kind == CODE) return true;  // any word behind a number, or a letter behind "size"
         const Py_ssize_t from = std::max<Py_ssize_t>(0, place - REACH);
         for (Py_ssize_t steps = wanted.steps, end = place; steps < 0;) {
             while (end > from && !is_word(passage.at(end - 1))) end--;
@@ -577,8 +863,12 @@ class Slots {
             best.own = std::max(best.own, left + right);
             if (left + right > 1 && !mine.shared && !their.shared) best.as = pair.passage.part(their.start, their.end);
             best.settled = left + right > LEAST || is_labelled(pair, at, place);
+            best.own_beside = best.own_beside || (left + right > 0 && share_number(pair, at, place));
+        } else if (is_end(mine, their)) {
+            return;
         } else if (left > 0 && right > 0 && !match(pair, at, place) && !lists(pair, at, place)) {
             best.other = std::max(best.other, left + right);
+            best.other_beside = best.other_beside || share_number(pair, at, place);
         }
     }
 
@@ -607,9 +897,10 @@ class Slots {
         Best best;
         if (before != at) look(search, at, before, best);
         if (behind != at && !best.settled) look(search, at, behind, best);
-        bool is_wrong = !best.settled && best.other >= LEAST && best.other > best.own + 1;
+        const bool beside = best.own_beside && !best.other_beside;
+        bool is_wrong = !best.settled && !beside && best.other >= LEAST && best.other > best.own + 1;
         if (is_wrong) out.push_back({value.start, value.end, Letters()});
-        else if (!best.as.empty() && best.as != search.text.part(value.start, value.end)) out.push_back({value.start, value.end, best.as});
+        else if (!best.as.empty() && lower(best.as) != lower(search.text.part(value.start, value.end))) out.push_back({value.start, value.end, best.as});
     }
 
     const uint64_t once_ = hash_of(U"once"), twice_ = hash_of(U"twice"), thrice_ = hash_of(U"thrice"), times_ = hash_of(U"times"),
@@ -619,6 +910,7 @@ class Slots {
     ByWord<Name> names_;
     ByWord<std::vector<BoundName>> bounds_;
     ByWord<uint32_t> kinds_;  // of what a word that has a meaning of its own may be or begin
+    std::map<std::pair<uint64_t, uint64_t>, uint64_t> mixed_;  // "one" and "a half", of numbers up to `MOST_MIXED`
 };
 
 }  // namespace ragmeter
