@@ -56,6 +56,11 @@ HOSTILE: dict[str, Callable[[int], tuple[str, str]]] = {
     "contraries": lambda n: ("rose by 5 before " * (3 * n // 17), "fell by 7 after " * (n // 16)),
     "periods": lambda n: ("from 3 to 5 a day " * (n // 6), "every week by 3 1/2 " * (n // 21)),
     "angles": lambda n: ("7° 7′ 7″ " * (n // 3), "9 degrees 9 minutes " * (n // 20)),
+    "table": lambda n: (
+        "".join(f"| {word} | {i} |\n" for i, word in enumerate(WORDS[: n // 6])),
+        "".join(f"{WORDS[i]} {n - i} in 1999. " for i in range(n // 20)),
+    ),
+    "years": lambda n: ("10 in 1990 and 20 in 1991. " * (n // 9), "20 in 1990. " * (n // 12)),
     "quotes": lambda n: ('":' * (3 * n // 2), '":' * (n // 2)),
 }
 

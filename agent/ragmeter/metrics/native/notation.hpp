@@ -10,6 +10,7 @@
 #include "context.hpp"
 #include "measures.hpp"
 #include "quantity.hpp"
+#include "records.hpp"
 #include "slots.hpp"
 #include "words.hpp"
 
@@ -712,12 +713,20 @@ class Notation {
     void mark_slots(const Text& text, const std::vector<const Text*>& texts, std::vector<Py_ssize_t>& replaced,
                     std::vector<Change>& changes) const {
         const Written written(text, changes);
-        for (const auto& [start, end, as] : slots_.find(Text(written.text), texts)) {
-            if (written.is_settled(start, end, as.empty())) continue;
+        const Text read(written.text);
+        const std::vector<Records::Found> told = Records::find(read, texts);
+        auto add = [&](Py_ssize_t start, Py_ssize_t end, const Letters& as) {
+            if (written.is_settled(start, end, as.empty())) return;
             Change change = written.change_before(start, end, as.empty() ? written.text.substr(start, end - start) + OTHER : as);
             Py_ssize_t place = change.start;
             put(std::move(change), replaced, changes);
             if (as.empty()) replaced.push_back(place);
+        };
+        for (const Records::Found& one : told)
+            if (!one.right) add(one.start, one.end, Letters());
+        for (const auto& [start, end, as] : slots_.find(read, texts)) {
+            const bool known = std::any_of(told.begin(), told.end(), [&](const auto& one) { return one.start < end && one.end > start && (one.right || as.empty()); });
+            if (!known) add(start, end, as);
         }
     }
 

@@ -48,6 +48,16 @@ class Slots {
         return out;
     }
 
+    // Whether a sentence or line ends with the sign at a place.
+    template <class Source>
+    static bool is_edge(const Source& text, Py_ssize_t at) {
+        Py_UCS4 sign = text.at(at);
+        if (sign == '\n') return true;
+        if (sign != '.' && sign != '!' && sign != '?') return false;
+        if (at + 1 >= text.size) return true;
+        return Py_UNICODE_ISSPACE(text.at(at + 1)) && !(at + 2 < text.size && is_lower(text.at(at + 2)));
+    }
+
   private:
     // `EDGE` is where a sentence, a line or the text begins or ends.
     enum Kind : uint8_t {
@@ -238,16 +248,6 @@ class Slots {
 
     template <class Source>
     static bool decimal_at(const Source& text, Py_ssize_t at) { return at < text.size && is_decimal(text.at(at)); }
-
-    // Whether a sentence or line ends with the sign at a place.
-    template <class Source>
-    static bool is_edge(const Source& text, Py_ssize_t at) {
-        Py_UCS4 sign = text.at(at);
-        if (sign == '\n') return true;
-        if (sign != '.' && sign != '!' && sign != '?') return false;
-        if (at + 1 >= text.size) return true;
-        return Py_UNICODE_ISSPACE(text.at(at + 1)) && !(at + 2 < text.size && is_lower(text.at(at + 2)));
-    }
 
     // Read the tokens of [from, to); what begins before `from` is left out.
     template <class Source>
