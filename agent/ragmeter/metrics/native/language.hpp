@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
 #include <unordered_map>
 
 #include "text.hpp"
@@ -31,8 +30,7 @@ class Languages {
     // English is the first language that is added, number 0; of equal counts an earlier one wins.
     int add_language() { return count_++; }
     void add_word(int language, const Letters& word) {
-        kept_.push_back(word);
-        Word& entry = words_[kept_.back()];
+        Word& entry = words_[hash_of(word)];
         if (language == 0) {
             entry.english = true;
             if (word[0] < 128 && word.size() < 32) english_sizes_[word[0]] |= 1U << word.size();
@@ -55,11 +53,11 @@ class Languages {
         long english = 0, listed = 0, accented = 0, count = 0;
         std::vector<long> counts(count_, 0);
         for (LettersView word : words) {
-            auto found = words_.find(word);
-            english += found != words_.end() && found->second.english;
-            if (found != words_.end() && !found->second.languages.empty()) {
+            const Word* found = words_.find(hash_of(word));
+            english += found && found->english;
+            if (found && !found->languages.empty()) {
                 listed++;
-                for (int language : found->second.languages) counts[language]++;
+                for (int language : found->languages) counts[language]++;
             } else if (std::any_of(word.begin(), word.end(), [](char32_t sign) { return sign > 127; })) {
                 // letters of other alphabets speak for another language where no list has the word
                 accented++;
@@ -107,10 +105,9 @@ class Languages {
             LettersView word = LettersView(low).substr(start, at - start);
             start = at + 1;
             if (!may_be_english(word)) continue;
-            auto found = words_.find(word);
-            if (found == words_.end() || !found->second.english) continue;
-            if (std::find(seen, seen + count, &found->second) == seen + count)
-                seen[count++] = &found->second;
+            const Word* found = words_.find(hash_of(word));
+            if (found && found->english && std::find(seen, seen + count, found) == seen + count)
+                seen[count++] = found;
         }
         return count == FEW_ENGLISH;
     }
@@ -175,8 +172,7 @@ class Languages {
 
     int count_ = 0;
     uint32_t english_sizes_[128] = {};  // by first letter: a bit for each length of English words
-    std::deque<Letters> kept_;  // whose words `words_` looks up
-    std::unordered_map<LettersView, Word> words_;
+    ByWord<Word> words_;
     std::unordered_map<Py_UCS4, std::vector<int>> letters_;
 };
 
