@@ -33,7 +33,12 @@ identify_language = kernel.identify_language
 
 def identify_passage(text: str) -> str:
     """Return the language of a passage; a record tells of none."""
-    return UNKNOWN if looks_structured(text) else identify_language(_opening(text))
+    return UNKNOWN if looks_structured(text) else identify_prose(text)
+
+
+def identify_prose(text: str) -> str:
+    """Return the language of a text that is no record."""
+    return identify_language(_opening(text))
 
 
 def identify_answer(trace: Trace) -> str:

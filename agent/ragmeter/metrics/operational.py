@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragmeter.core.score import NoScore, Score, make_plain_score, make_scored
+from ragmeter.core.score import NoScore, Score, make_plain_score
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
@@ -27,10 +27,8 @@ def has_empty_answer(trace: Trace) -> bool | None:
     return None
 
 
-def _reported(metric: str, trace: Trace, value: float | None) -> Score:
-    if value is None:
-        return make_plain_score(metric, trace.probability, _NOT_REPORTED)
-    return make_scored(metric, trace, float(value))
+def _reported(value: float | None) -> float | NoScore:
+    return _NOT_REPORTED if value is None else float(value)
 
 
 def score_operational(trace: Trace) -> list[Score]:
@@ -44,15 +42,14 @@ def score_operational(trace: Trace) -> list[Score]:
         empty = _NO_TEXT if blank is None else float(blank)
     usage = trace.usage
     reason = trace.finish_reason
-    return [
-        make_plain_score("error", probability, float(status == "error")),
-        make_plain_score("timeout", probability, float(status == "timeout")),
-        make_plain_score("empty_answer", probability, empty),
-        _reported("cut_answer", trace, None if reason is None else float(reason == "length")),
-        _reported(
-            "filtered_answer", trace, None if reason is None else float(reason == "content_filter")
-        ),
-        _reported("input_tokens", trace, None if usage is None else usage.input_tokens),
-        _reported("output_tokens", trace, None if usage is None else usage.output_tokens),
-        _reported("cost_usd", trace, None if usage is None else usage.cost_usd),
-    ]
+    values: dict[str, float | NoScore] = {
+        "error": float(status == "error"),
+        "timeout": float(status == "timeout"),
+        "empty_answer": empty,
+        "cut_answer": _reported(None if reason is None else reason == "length"),
+        "filtered_answer": _reported(None if reason is None else reason == "content_filter"),
+        "input_tokens": _reported(None if usage is None else usage.input_tokens),
+        "output_tokens": _reported(None if usage is None else usage.output_tokens),
+        "cost_usd": _reported(None if usage is None else usage.cost_usd),
+    }
+    return [make_plain_score(name, probability, value) for name, value in values.items()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.kernel import PassageIds, Pattern
-from ragmeter.metrics.language import UNKNOWN, identify_passage
+from ragmeter.metrics.language import UNKNOWN, identify_passage, identify_prose
 from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.numbers import extract_numbers
 from ragmeter.metrics.plain_text import plain_passage
@@ -69,7 +69,8 @@ class PassageText:
     def language(self) -> str:
         """The language of the text, as of `identify_passage`."""
         if self._language is None:
-            self._language = identify_passage(self.text)
+            identify = identify_passage if self.structured else identify_prose
+            self._language = identify(self.text)
         return self._language
 
     def has_number(self, form: str) -> bool:
