@@ -96,7 +96,7 @@ class AnswerText:
             cutter = WordCutter(self.read.bare)
             self._claims = [
                 AnswerSentence((start, end), text, cutter, (first, last))
-                for start, end, first, last, text in self.read.sentences
+                for start, end, first, last, text in map(self.read.sentence, range(len(self.read)))
             ]
         return self._claims
 
@@ -110,7 +110,7 @@ class AnswerText:
         """The text up to the last sentence, with spaces for all that is no sentence."""
         bare = self.read.bare
         text = ""
-        for _, _, first, last, _ in self.read.sentences:
+        for _, _, first, last, _ in map(self.read.sentence, range(len(self.read))):
             at = kernel.skip_bullet(bare, first, last)
             text += " " * (at - len(text)) + bare[at:last]
         return text

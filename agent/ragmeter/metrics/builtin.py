@@ -182,15 +182,14 @@ def _grounding(
     if reason is not None:
         return make_score(name, trace, reason, BUILTIN_SCORER)
     features = texts.extract_features()
+    worst = ""
+    if features.worst is not None:
+        _, _, first, last, worst = answer.read.sentence(features.worst.index)
+        if features.replaced:  # in what was compared such values are marked
+            start, end = answer.read.place(first, last)
+            worst = (trace.answer or "")[start:end]
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain_grounding(features, answer.claims, ids)
-    if (
-        features.replaced and features.worst is not None
-    ):  # in what was compared such values are marked
-        _, _, first, last, _ = answer.read.sentences[features.worst.index]
-        start, end = answer.read.place(first, last)
-        written = (trace.answer or "")[start:end]
-        detail["worst_sentence"]["text"] = written[: grounding.MAX_DETAIL_TEXT]
+    detail = grounding.explain_grounding(features, worst, ids)
     return make_scored(name, trace, grounding.grounding_probability(features), detail)
 
 
@@ -206,7 +205,7 @@ def _citations(
     reason = missing_citation_reason(trace, answered, cited)
     if reason is None and trace.passages:
         reason = _no_evidence(trace, pages, language)
-    if reason is None and not answer.claims:
+    if reason is None and not len(answer.read):
         reason = _NO_CLAIMS
     if reason is not None:
         return [make_score(name, trace, reason, BUILTIN_SCORER) for name in _CITATION_METRICS]

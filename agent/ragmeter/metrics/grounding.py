@@ -25,7 +25,7 @@ from ragmeter.metrics.grounding_features import (
 from ragmeter.metrics.text_index import PassageIndex, PassageText, QueryText
 from ragmeter.trace import Trace
 
-MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
+_MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 _MAX_DETAIL_ITEMS = 10
 # By the contradictions of an answer, in log odds. They are set and not fitted: in the labelled
 # sets such errors are rare, and yet an answer must lose by a false "not" or a wrong number. More
@@ -122,7 +122,7 @@ def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentenc
 
 
 def explain_grounding(
-    features: AnswerFeatures, claims: list[AnswerSentence], passage_ids: list[str]
+    features: AnswerFeatures, worst_text: str, passage_ids: list[str]
 ) -> dict[str, Any]:
     """Return the worst sentence with its nearest passage, and novel numbers and names."""
     detail: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def explain_grounding(
     if worst is not None:
         detail["worst_sentence"] = {
             "index": worst.index,
-            "text": claims[worst.index].text[:MAX_DETAIL_TEXT],
+            "text": worst_text[:_MAX_DETAIL_TEXT],
             "support": round(worst.support, 3),
             "passage_id": None if worst.passage is None else passage_ids[worst.passage],
         }

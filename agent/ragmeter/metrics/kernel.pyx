@@ -3,13 +3,15 @@
 # distutils: language = c++
 """The text kernel of the built-in scorers: the lexical comparison of a trace over integer ids.
 
-Sums are made in the order of the text.
+Sums are made in the order of the text. What takes long is done without the interpreter's lock. What
+takes a few microseconds keeps it: each release wakes a thread that waits for the lock, and finds it
+taken again.
 """
 
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
 from libc.math cimport exp, log, log1p, sqrt
 from libc.stdint cimport uint64_t
-from libcpp.algorithm cimport sort
+from libcpp.algorithm cimport binary_search, sort
 from libcpp.pair cimport pair
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -191,6 +193,10 @@ cdef extern from "native/lexicon.hpp" namespace "ragmeter" nogil:
         void read_passage(const Text&, truth, PassageWords&) except +
 
 
+cdef enum:
+    QUICK = 4_000  # characters, which are searched in some microseconds
+
+
 cdef English english
 cdef Notation* notation = new Notation(english)
 cdef Numbers* all_numbers = new Numbers()
@@ -302,12 +308,19 @@ cdef class Pattern:
         cdef Match match
         cdef bint has
         at = at if at > 0 else 0
-        with nogil:
-            if here:
-                has = self.pattern.match(data, at, match, end)
-            else:
-                has = self.pattern.search(data, at, match, end)
+        if here or len(text) - at <= QUICK:
+            has = self._run(data, at, match, end, here)
+        else:
+            with nogil:
+                has = self._run(data, at, match, end, here)
         return self._make(text, match) if has else None
+
+    cdef int _run(
+        self, const Text& text, Py_ssize_t at, Match& match, Py_ssize_t end, bint here
+    ) except -1 nogil:
+        if here:
+            return self.pattern.match(text, at, match, end)
+        return self.pattern.search(text, at, match, end)
 
     cdef Found _make(self, str text, const Match& match):
         cdef Found found = Found.__new__(Found)
@@ -423,11 +436,7 @@ def read_plain_signs(str signs not None):
 
 def judge_plain(str text not None):
     """Return 1 for a plain text, 0 for another, -1 if characters that are not known decide it."""
-    cdef Text data = _text(text)
-    cdef int found
-    with nogil:
-        found = plain_signs.judge(data)
-    return found
+    return plain_signs.judge(_text(text))
 
 
 def find_odd(str text not None):
@@ -503,8 +512,11 @@ def strip_format(str text not None):
     tell where a sentence ends. All characters keep their places.
     """
     cdef Letters letters = _letters(text)
-    with nogil:
+    if len(text) <= QUICK:
         answers.strip_format(letters)
+    else:
+        with nogil:
+            answers.strip_format(letters)
     return _string(letters)
 
 
@@ -574,24 +586,25 @@ cdef class ReadAnswer:
 
     cdef AnswerText data
 
-    @property
-    def sentences(self):
-        """The sentences in order.
+    def __len__(self):
+        return self.data.answer.sentences.size()
 
-        Of each its start and end in the answer as it came, where its words begin and end in `bare`,
-        and it without bullet, item number and superfluous space.
+    def sentence(self, size_t at):
+        """Return a sentence.
+
+        Returns:
+            Its start and end in the answer as it came, where its words begin and end in `bare`, and
+            it without bullet, item number and superfluous space.
         """
-        cdef size_t at
-        out = []
-        for at in range(self.data.answer.sentences.size()):
-            out.append((
-                self.data.places[at].first,
-                self.data.places[at].second,
-                self.data.answer.sentences[at].words,
-                self.data.answer.sentences[at].end,
-                _string(self.data.answer.sentences[at].text),
-            ))
-        return out
+        if at >= self.data.answer.sentences.size():
+            raise IndexError("no such sentence")
+        return (
+            self.data.places[at].first,
+            self.data.places[at].second,
+            self.data.answer.sentences[at].words,
+            self.data.answer.sentences[at].end,
+            _string(self.data.answer.sentences[at].text),
+        )
 
     @property
     def bare(self):
@@ -681,10 +694,7 @@ def identify_language(str text not None):
         A code, "other" or "" (too short, or no words at all). Nearly related languages may be taken
         for each other, but hardly ever for English.
     """
-    cdef Text data = _text(text)
-    cdef int found
-    with nogil:
-        found = languages.identify(data)
+    cdef int found = languages.identify(_text(text))
     if found >= 0:
         return language_codes[found]
     return "" if found == UNKNOWN_LANGUAGE else "other"
@@ -1932,35 +1942,42 @@ cdef class Comparison:
         self._check()
         if self.worst < 0:
             return -1, 0.0, None
-        cdef size_t i, begin
-        cdef int position
-        cdef dict masses = {}
-        for i in range(self.worst_halves.size()):
-            masses[self.worst_halves[i]] = self.worst_masses[i]
-        stretches = [
-            (half_of, <double>mass + <double>masses.get(<int>half_of + 1, 0.0))
-            for half_of, mass in masses.items()
-        ]
-        most = max([mass for _, mass in stretches], default=0.0)
-        if most == 0.0:
-            return self.worst, self.support[self.worst], None
-        candidates = [half_of for half_of, mass in stretches if mass == most]
-        position = <int>candidates[0] * HALF_COVERED
-        if len(candidates) > 1:
-            begin = self.content_ends[self.worst - 1] if self.worst else 0
-            position = self._first_place_in(begin, set(candidates), position)
-        return self.worst, self.support[self.worst], self.owner[position]
+        cdef int place = self._find_worst_place()
+        return self.worst, self.support[self.worst], self.owner[place] if place >= 0 else None
 
-    cdef int _first_place_in(self, size_t begin, set halves, int fallback) except -1:
+    cdef int _find_worst_place(self) except -2 nogil:
+        """Return a place in the stretch that has most of the worst sentence, -1 if none has any.
+
+        Of equal stretches it is the one that the sentence meets first.
+        """
+        cdef vector[pair[int, double]] halves  # by their place, with the mass of each
+        cdef vector[int] best
+        cdef pair[int, double] one
         cdef size_t i, at
-        cdef int local, half
-        for i in range(begin, self.content_ends[self.worst]):
+        cdef int half, local
+        cdef double mass, most = 0.0
+        for i in range(self.worst_halves.size()):
+            one.first, one.second = self.worst_halves[i], self.worst_masses[i]
+            halves.push_back(one)
+        sort(halves.begin(), halves.end())
+        for i in range(halves.size()):
+            mass = halves[i].second
+            if i + 1 < halves.size() and halves[i + 1].first == halves[i].first + 1:
+                mass += halves[i + 1].second
+            if mass > most:
+                most = mass
+                best.clear()
+            if mass == most:
+                best.push_back(halves[i].first)
+        if most == 0.0:
+            return -1
+        for i in range(self.content_ends[self.worst - 1] if self.worst else 0, self.content_ends[self.worst]):
             local = self.lexicon.stem_data[self.content[i]].local
             for at in range(self.first[local], self.first[local] + self._count(local)):
                 half = self.places[at] // HALF_COVERED
-                if half in halves:
+                if binary_search(best.begin(), best.end(), half):
                     return half * HALF_COVERED
-        return fallback
+        return best[0] * HALF_COVERED
 
     # -- citation support
 
