@@ -74,6 +74,11 @@ def test_objects_in_the_environment_are_json() -> None:
         ),
         ({"windows": ["5x"]}, ["windows", "5x", "from 60s to 90d"]),
         ({"windows": ["30s"]}, ["windows", "30s", "from 60s to 90d"]),
+        ({"windows": [60, 3600]}, ["windows", "with its unit: 5m, 1h, 24h"]),
+        (
+            {"http": {"otlp_port": 9464, "metrics_port": 9464}},
+            ["http: otlp_port and metrics_port are the same"],
+        ),
         ({"windows": 1}, ["windows: 1 is not allowed: a list is needed"]),
         (
             {"judge": {"concurrency": "x"}},

@@ -119,6 +119,8 @@ class HttpSettings(SettingsSection):
     @model_validator(mode="after")
     def _exclude(self) -> HttpSettings:
         check_exclusive(self, "token", "send_token", "scrape_token")
+        if self.otlp_port == self.metrics_port != 0 and self.otlp_address == self.host:
+            raise ValueError("otlp_port and metrics_port are the same: each needs one of its own")
         return self
 
 

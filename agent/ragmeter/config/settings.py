@@ -154,6 +154,13 @@ class Settings(SettingsSection, BaseSettings):
             raise ValueError("hhem.path and models.path: the model tier has one model, set one")
         return self
 
+    @field_validator("windows", mode="before")
+    @classmethod
+    def _no_seconds(cls, value: object) -> object:
+        if isinstance(value, list) and any(type(one) in (int, float) for one in value):
+            raise ValueError("each window is a length with its unit: 5m, 1h, 24h")
+        return value
+
     @field_validator("windows")
     @classmethod
     def _sort_windows(cls, value: list[str]) -> list[str]:

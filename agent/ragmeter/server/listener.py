@@ -36,6 +36,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ALL_ADDRESSES = "*"  # all addresses of IPv4 and IPv6
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
+_OF_METRICS_PORT = OPEN_PATHS | {"/metrics", "/metrics/detail"}
 _SEND: AccessScope = "send"
 PATH_SCOPES: dict[str, AccessScope] = {
     "/metrics": "scrape",
@@ -223,6 +224,9 @@ class RequestGuard:
         missing = request.match_info.http_exception
         if missing is not None and (request.method == hdrs.METH_POST or self._takes_post(request)):
             return self._refuse_path(request, missing)
+        if missing is not None and request.path in _OF_METRICS_PORT:  # a scraper, a probe
+            text = f"{request.path} is a path of the other port (http.metrics_port)\n"
+            return web.Response(status=missing.status, text=text)
         return await handler(request)
 
     def _takes_post(self, request: web.Request) -> bool:

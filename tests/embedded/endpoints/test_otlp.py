@@ -267,8 +267,9 @@ def test_grpc_over_http_is_told_the_cure(tmp_path: Path) -> None:
         (b'{"trace_id": "t1", "service": "s"}', JSON, "native traces go to /v1/rag/traces"),
         (b'[{"traceId": "t1"}]', JSON, "the body is no JSON object"),
         (b'{"spans": [{}]}', JSON, "the body has no resourceSpans"),
+        (b'{"data": [{"traceID": "t1"}]}', JSON, "the body has no resourceSpans"),
     ],
-    ids=["json", "protobuf", "gzip", "zstd", "grpc", "native", "list", "other"],
+    ids=["json", "protobuf", "gzip", "zstd", "grpc", "native", "list", "other", "jaeger"],
 )
 def test_a_body_of_another_form_is_told_the_cure_and_logged_once(
     body: bytes, type_: str, cure: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

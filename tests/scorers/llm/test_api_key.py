@@ -37,6 +37,11 @@ def test_a_file_wins_and_is_read_again(tmp_path: Path) -> None:
     assert key.header == "Bearer second"
 
 
+@pytest.mark.parametrize("text", ["Bearer sk-1", "bearer  sk-1", "Authorization: Bearer sk-1"])
+def test_a_key_may_come_as_the_whole_header(text: str) -> None:
+    assert ApiKey(SecretStr(text), None).header == "Bearer sk-1"
+
+
 def test_a_file_may_begin_with_the_mark_of_an_editor(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_bytes("\ufeffsk-1\r\n".encode())

@@ -55,8 +55,8 @@ _KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _STATUSES = ("UNSET", "OK", "ERROR")
 # the keys of the three layers of a request
 _SPANS = (("resourceSpans", "batches"), ("scopeSpans", "instrumentationLibrarySpans"), ("spans",))
-# of a native trace, a span or a list of spans, which are no request
-_NO_REQUEST = ("trace_id", "traceId", "spans")
+# of a native trace, a span, a list of spans or Jaeger's JSON, which are no request
+_NO_REQUEST = ("trace_id", "traceId", "traceID", "spans", "data", "traces")
 _LOGS = (("resourceLogs",), ("scopeLogs", "instrumentationLibraryLogs"), ("logRecords", "logs"))
 
 

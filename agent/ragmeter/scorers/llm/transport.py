@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # else where it is used: most agents have no model server, an
 
 # Keys are short and printable; anything else in the file is a mistake, and no header.
 _MAX_KEY_CHARS = 8192
+_SCHEME = re.compile(r"(?:Authorization:\s*)?Bearer\s+", re.IGNORECASE)  # of the whole header
 _VALID_KEY = re.compile(r"[\x21-\x7e]+")
 
 # uvicorn, before most model servers, closes an idle connection after 5 seconds: sending on one
@@ -79,7 +80,7 @@ class ApiKey:
         return self._header != before and self._header is not None
 
     def _set(self, text: str) -> None:
-        text = text.strip()
+        text = _SCHEME.sub("", text.strip())
         if len(text) > _MAX_KEY_CHARS or not _VALID_KEY.fullmatch(text):
             self.problem = "the key is empty or no printable ASCII"
             return
