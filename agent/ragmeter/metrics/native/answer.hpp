@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "english.hpp"
 #include "numbers.hpp"
@@ -54,7 +55,7 @@ class AnswerReader {
             if (sign < 128) has[sign] = 1;
             else wide = true;
         }
-        if (has['('] && has[']'] && text.find(U"](") != Letters::npos)
+        if (has['('] && has[']'] && has_pair(text, ']', '('))
             for (const Match& match : all(link_, text)) unlink(match, text);
         if (has['<'])
             for (const Match& match : all(tag_, text)) {
@@ -64,7 +65,7 @@ class AnswerReader {
                 if (block) text[match.start()] = '\n';
             }
         if (has['('] || (wide && text.find_first_of(U"（「〔『⟨〈‹❲") != Letters::npos)) blank_all(round_marker_, text);
-        if (has['\\'] || has['^'] || (has['o'] && text.find(U"oaicite") != Letters::npos))
+        if (has['\\'] || has['^'] || (has['o'] && Text(text).find(U"oaicite") >= 0))
             blank_all(sign_marker_, text);
         if (has['|'] || has['{'] || has['<'] || has['#'] || (wide && text.find_first_of(U"‖«\u20e3") != Letters::npos))
             blank_all(closing_marker_, text);
@@ -74,11 +75,12 @@ class AnswerReader {
             std::replace(text.begin(), text.end(), U'|', U' ');
         }
         // Markdown's signs; the signs of lists and quotations are no words anyway
-        for (char32_t& sign : text)
-            if (sign == '*' || sign == '_' || sign == '`' || sign == '#' || sign == '~') sign = ' ';
+        if (has['*'] || has['_'] || has['`'] || has['#'] || has['~'])
+            for (char32_t& sign : text)
+                if (sign == '*' || sign == '_' || sign == '`' || sign == '#' || sign == '~') sign = ' ';
         if (has['1'] && has['2'] &&
-            ((has['.'] && text.find(U"2.") != Letters::npos && text.find(U"1.") != Letters::npos) ||
-             (has[')'] && text.find(U"2)") != Letters::npos && text.find(U"1)") != Letters::npos)))
+            ((has['.'] && has_pair(text, '2', '.') && has_pair(text, '1', '.')) ||
+             (has[')'] && has_pair(text, '2', ')') && has_pair(text, '1', ')'))))
             blank_ordinals(enumerated_, text, false);
     }
 
@@ -163,6 +165,13 @@ class AnswerReader {
             at = match.end() + (match.end() == match.start());
         }
         return out;
+    }
+
+    static bool has_pair(const Letters& text, char32_t one, char32_t next) {
+        const char32_t* signs = text.data();
+        for (size_t at = 1; at < text.size(); at++)
+            if (signs[at] == next && signs[at - 1] == one) return true;
+        return false;
     }
 
     // Whether a text has a word that a list of sources has: looking for them is quicker than the
@@ -287,7 +296,7 @@ class AnswerReader {
         if (first == end) return;
         firsts.push_back(first);
         Letters text = stripped(bare, sentence.words, end);
-        if (text.find(U"  ") != Letters::npos) text = with_single_spaces(text);
+        if (has_pair(text, ' ', ' ')) text = with_single_spaces(text);
         text.erase(0, skip_bullet(Text(text), 0, (Py_ssize_t)text.size()));
         sentence.text = std::move(text);
         out.sentences.push_back(std::move(sentence));
@@ -307,10 +316,7 @@ class AnswerReader {
 
     void read_numbers(const Letters& text, std::vector<Number>& out) const {
         if (std::none_of(text.begin(), text.end(), is_decimal)) return;
-        Letters low;
-        low.reserve(text.size());
-        Text data(text);
-        for (Py_ssize_t at = 0; at < data.size; at++) append_lower(low, data, at, data.size);
+        const Letters low = lowered(text);
         numbers_.find(Text(low), MOST_NUMBERS, out);
     }
 
@@ -337,9 +343,8 @@ class AnswerReader {
     }
 
     void read_name(const Letters& name, std::vector<Letters>& out) const {
-        Letters low, word;
-        for (size_t at = 0; at < name.size(); at++)
-            append_lower(low, Text(name), (Py_ssize_t)at, (Py_ssize_t)name.size());
+        const Letters low = lowered(name);
+        Letters word;
         for (size_t at = 0; at <= low.size(); at++) {
             if (at < low.size() && is_alnum(low[at])) {
                 word.push_back(low[at]);

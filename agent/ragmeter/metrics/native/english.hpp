@@ -10,11 +10,8 @@ namespace ragmeter {
 
 class English {
   public:
-    void add_stop_word(const Letters& word) {
-        stop_.insert(word);
-        stop_hashes_[hash_of(word)] = true;
-    }
-    bool is_stop_word(uint64_t hash) const { return stop_hashes_.find(hash); }
+    void add_stop_word(const Letters& word) { stop_words_[hash_of(word)] = true; }
+    bool is_stop_word(uint64_t hash) const { return stop_words_.find(hash); }
     void add_suffix(const Letters& suffix, int keep) {
         suffixes_[suffix.back()].push_back({suffix, keep});
     }
@@ -38,13 +35,12 @@ class English {
 
     // The stem of a word, nothing of a stop word.
     Letters content_stem(const Letters& word) const {
-        return stop_.count(word) ? Letters() : stem(word);
+        return is_stop_word(hash_of(word)) ? Letters() : stem(word);
     }
 
   private:
     struct Suffix { Letters text; int keep; };
-    std::unordered_set<Letters> stop_;
-    ByWord<bool> stop_hashes_;
+    ByWord<bool> stop_words_;
     std::unordered_map<char32_t, std::vector<Suffix>> suffixes_;
 };
 

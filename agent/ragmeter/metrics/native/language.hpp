@@ -33,7 +33,6 @@ class Languages {
         Word& entry = words_[hash_of(word)];
         if (language == 0) {
             entry.english = true;
-            if (word[0] < 128 && word.size() < 32) english_sizes_[word[0]] |= 1U << word.size();
         } else {
             entry.languages.push_back(language);
         }
@@ -95,27 +94,23 @@ class Languages {
 
     // Whether the opening has a few different English words between blanks; no other text has.
     bool has_few_english(const Text& text) const {
-        const Word* seen[FEW_ENGLISH];
-        int count = 0;
-        Letters low;
-        append_opening(low, text, FIRST_CHARS);
-        size_t start = 0;
-        for (size_t at = 0; at <= low.size() && count < FEW_ENGLISH; at++) {
-            if (at < low.size() && !Py_UNICODE_ISSPACE(low[at])) continue;
-            LettersView word = LettersView(low).substr(start, at - start);
-            start = at + 1;
-            if (!may_be_english(word)) continue;
-            const Word* found = words_.find(hash_of(word));
-            if (found && found->english && std::find(seen, seen + count, found) == seen + count)
-                seen[count++] = found;
-        }
-        return count == FEW_ENGLISH;
-    }
-
-    // Most words are passed over by their first letter and their length.
-    bool may_be_english(LettersView word) const {
-        if (word.empty() || word.size() > 31) return false;
-        return word[0] < 128 && english_sizes_[word[0]] >> word.size() & 1;
+        return text.visit([&](const auto& signs) {
+            uint64_t seen[FEW_ENGLISH];
+            const Py_ssize_t end = std::min(signs.size, FIRST_CHARS);
+            int count = 0;
+            for (Py_ssize_t at = 0; at < end && count < FEW_ENGLISH; at++) {
+                WordHash word;
+                bool is_plain = true;  // English has neither letter whose lower case is no matter of one character
+                for (; at < end && !Py_UNICODE_ISSPACE(signs.at(at)); at++) {
+                    word.add(lower_sign(signs.at(at)));
+                    is_plain = is_plain && signs.at(at) != 0x130 && signs.at(at) != 0x3A3;
+                }
+                const Word* found = is_plain ? words_.find(word.value) : nullptr;
+                if (found && found->english && std::find(seen, seen + count, word.value) == seen + count)
+                    seen[count++] = word.value;
+            }
+            return count == FEW_ENGLISH;
+        });
     }
 
     // The different words of a text in lower case.
@@ -171,7 +166,6 @@ class Languages {
     static constexpr double PROSE = 0.7, SOME_PROSE = 0.4;
 
     int count_ = 0;
-    uint32_t english_sizes_[128] = {};  // by first letter: a bit for each length of English words
     ByWord<Word> words_;
     std::unordered_map<Py_UCS4, std::vector<int>> letters_;
 };

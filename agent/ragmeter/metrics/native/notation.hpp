@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <unordered_set>
 
 #include "context.hpp"
 #include "measures.hpp"
@@ -412,8 +413,6 @@ class Notation {
         std::vector<Quantity> items;
         if (may_have(text)) find(text, items);
         std::unordered_set<Letters> said;
-        for (const Quantity& item : items)
-            for (const Key& key : item.keys) said.insert(key.whole());
         std::vector<Quantities> known;
         for (const Quantity& item : items) {
             Letters raw = text.part(item.start, item.end);
@@ -426,6 +425,8 @@ class Notation {
             if (known.empty()) {
                 for (const Text& passage : passages) known.push_back(read_all(passage));
                 known.push_back(read_all(query));
+                for (const Quantity& each : items)
+                    for (const Key& key : each.keys) said.insert(key.whole());
             }
             bool is_said = is_known(item, known);
             std::vector<Letters> beside;

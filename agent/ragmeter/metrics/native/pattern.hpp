@@ -6,6 +6,7 @@
 // atomic groups, no flags within a pattern.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -84,6 +85,9 @@ struct First {
         wide |= other.wide;
         any |= other.any;
     }
+    bool operator==(const First& other) const {
+        return ascii[0] == other.ascii[0] && ascii[1] == other.ascii[1] && wide == other.wide && any == other.any;
+    }
     bool allows(char32_t sign) const {
         return any || (sign < 128 ? ascii[sign >> 6] >> (sign & 63) & 1 : wide);
     }
@@ -124,12 +128,12 @@ struct Node {  // as small as can be: a pattern has thousands, and a match looks
     Op op = DONE;
     bool lazy = false, negated = false, behind = false;
     int next = -1;
-    int set = -1;  // of SET and REPEAT_SIGN
+    int16_t set = -1;  // of SET and REPEAT_SIGN
+    int16_t after = -1;  // by which characters goes on what follows a repetition
     char32_t sign = 0;
     int low = 0, high = 0;  // times; the width of a look behind
     int body = -1;  // of a loop, a look
     int number = 0;  // of a loop, a group, a split
-    First after;  // by which characters goes on what follows a repetition
 };
 
 struct Match {
@@ -158,13 +162,20 @@ class Pattern {
         start_ = emit(*tree, 0);
         if (loops_ > MOST_LOOPS) fail("too many repeated groups");
         first_ = first(start_, 0);
+        int count = 0;
+        for (char32_t sign = 0; sign < 128; sign++) {
+            begins_[sign] = first_.allows(sign);
+            count += begins_[sign];
+            if (begins_[sign]) only_ = (char)sign;
+        }
+        if (count != 1 || first_.wide) only_ = 0;
         const Node& begin = nodes_[start_];
         if (begin.op == LOOK && begin.behind && begin.negated && nodes_[begin.body].op == SET &&
             nodes_[begin.body].next == 0)
             guard_ = nodes_[begin.body].set;
         behind_guard_ = guard_ < 0 ? start_ : begin.next;
         for (Node& node : nodes_)
-            if (node.op == REPEAT_SIGN || node.op == LOOP_TEST) node.after = first(node.next, 0);
+            if (node.op == REPEAT_SIGN || node.op == LOOP_TEST) node.after = add_after(first(node.next, 0));
         for (Split& split : splits_) {
             for (Branch& branch : split.branches) branch.first = first(branch.node, 0);
             if (split.branches.size() > 3) choose(split);
@@ -301,6 +312,7 @@ class Pattern {
         size_t same = 0;  // most letters come many times
         while (same < sets_.size() && !(sets_[same] == set)) same++;
         if (same == sets_.size()) sets_.push_back(set);
+        if (sets_.size() > INT16_MAX) fail("too many sets");
         out->set = (int)same;
         return out;
     }
@@ -525,6 +537,13 @@ class Pattern {
         return out;
     }
 
+    int16_t add_after(const First& first) {
+        auto same = std::find(afters_.begin(), afters_.end(), first);
+        if (same == afters_.end()) same = afters_.insert(same, first);
+        if (afters_.size() > INT16_MAX) fail("too many repetitions");
+        return (int16_t)(same - afters_.begin());
+    }
+
     int add(Node node) {
         nodes_.push_back(std::move(node));
         return (int)nodes_.size() - 1;
@@ -544,7 +563,7 @@ class Pattern {
             case Tree::EMPTY: return next;
             case Tree::ONE:
                 node.op = tree.any ? ANY_SIGN : tree.set >= 0 ? SET : SIGN;
-                node.set = tree.set;
+                node.set = (int16_t)tree.set;
                 node.sign = tree.sign;
                 return add(node);
             case Tree::SEQUENCE:
@@ -587,7 +606,7 @@ class Pattern {
         node.lazy = tree.lazy;
         if (one.kind == Tree::ONE) {
             node.op = REPEAT_SIGN;
-            node.set = one.set;
+            node.set = (int16_t)one.set;
             node.sign = one.sign;
             node.negated = one.any;
             return add(node);
@@ -720,8 +739,7 @@ class Pattern {
         // Forget all groups; a try that fails leaves them so.
         void clear(Match& out) {
             places = out.places;
-            for (int group = 0; group <= pattern.groups_; group++)
-                places[2 * group] = places[2 * group + 1] = -1;
+            std::fill_n(places, 2 * (pattern.groups_ + 1), -1);
         }
 
         bool match(Py_ssize_t from, Match& out) {
@@ -738,18 +756,30 @@ class Pattern {
         }
 
         bool search(Py_ssize_t from, Match& out) {
-            const First& first = pattern.first_;
+            const bool any = pattern.first_.any;
             const SignSet* guard = pattern.guard_ < 0 ? nullptr : &pattern.sets_[pattern.guard_];
             clear(out);
             for (; from <= size; from++) {
-                if (!first.any) {
-                    while (from < size && !first.allows(text[from])) from++;
+                if (!any) {
+                    from = next_begin(from);
                     if (from == size) return false;
                 }
                 if (guard && from > 0 && guard->holds(text[from - 1])) continue;
                 if (attempt(pattern.behind_guard_, from)) return true;
             }
             return false;
+        }
+
+        // Where a match may begin, at a place or behind it, or the end.
+        Py_ssize_t next_begin(Py_ssize_t at) const {
+            if (sizeof(Sign) == 1 && pattern.only_) {
+                const void* found = at < size ? memchr(text + at, pattern.only_, size - at) : nullptr;
+                return found ? (const Sign*)found - text : size;
+            }
+            const bool* begins = pattern.begins_;
+            const bool wide = pattern.first_.wide;
+            while (at < size && !(text[at] < 128 ? begins[text[at]] : wide)) at++;
+            return at;
         }
 
         bool allowed(const First& first, Py_ssize_t at) const {
@@ -805,7 +835,7 @@ class Pattern {
                         at++;
                         break;
                     case REPEAT_SIGN: {
-                        const First& after = node.after;
+                        const First& after = pattern.afters_[node.after];
                         Py_ssize_t most = size - at < node.high ? size - at : node.high, count = 0;
                         if (node.lazy) {
                             while (count < node.low)
@@ -855,7 +885,7 @@ class Pattern {
                         Loop now = loops[node.number];
                         bool again = now.count < node.low || (now.count < node.high && at != now.last);
                         if (node.lazy && now.count >= node.low) {
-                            if (allowed(node.after, at) && go(node.next, at)) return true;
+                            if (allowed(pattern.afters_[node.after], at) && go(node.next, at)) return true;
                             if (!again) return false;
                             loops[node.number] = Loop{now.count + 1, at};
                             if (go(node.body, at)) return true;
@@ -938,7 +968,10 @@ class Pattern {
     std::vector<SignSet> sets_;
     std::vector<Node> nodes_;
     std::vector<Split> splits_;
+    std::vector<First> afters_;
     First first_;
+    bool begins_[128] = {};  // the characters of ASCII that a match can begin with
+    char only_ = 0;  // that one where there is no other
     int guard_ = -1;  // the set of a character that may not stand before a match
     int behind_guard_ = 0;  // the node that follows it
 };

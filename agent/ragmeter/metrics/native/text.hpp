@@ -16,6 +16,13 @@ namespace ragmeter {
 typedef std::u32string Letters;
 typedef std::u32string_view LettersView;
 
+// Of what is asked of each character of a text: compilers call it otherwise, as it is asked at many places.
+#if defined(__GNUC__)
+#define OF_EACH_SIGN inline __attribute__((always_inline))
+#else
+#define OF_EACH_SIGN inline
+#endif
+
 // What the characters of ASCII are, so that Python's tables are asked of others alone.
 struct AsciiSigns {
     enum Kind : uint8_t { DECIMAL = 1, UPPER = 2, LOWER = 4, UNDERSCORE = 8 };
@@ -35,21 +42,21 @@ struct AsciiSigns {
 };
 inline constexpr AsciiSigns ASCII_SIGNS;
 
-inline bool is_ascii_of(Py_UCS4 sign, int kinds) { return ASCII_SIGNS.kinds[sign] & kinds; }
+OF_EACH_SIGN bool is_ascii_of(Py_UCS4 sign, int kinds) { return ASCII_SIGNS.kinds[sign] & kinds; }
 
-inline bool is_alnum(Py_UCS4 sign) {
+OF_EACH_SIGN bool is_alnum(Py_UCS4 sign) {
     return sign < 128 ? is_ascii_of(sign, AsciiSigns::DECIMAL | AsciiSigns::UPPER | AsciiSigns::LOWER) : Py_UNICODE_ISALNUM(sign);
 }
-inline bool is_word(Py_UCS4 sign) {
+OF_EACH_SIGN bool is_word(Py_UCS4 sign) {
     const int word = AsciiSigns::DECIMAL | AsciiSigns::UPPER | AsciiSigns::LOWER | AsciiSigns::UNDERSCORE;
     return sign < 128 ? is_ascii_of(sign, word) : Py_UNICODE_ISALNUM(sign);
 }
-inline bool is_letter(Py_UCS4 sign) {
+OF_EACH_SIGN bool is_letter(Py_UCS4 sign) {
     return sign < 128 ? is_ascii_of(sign, AsciiSigns::UPPER | AsciiSigns::LOWER) : Py_UNICODE_ISALPHA(sign);
 }
-inline bool is_decimal(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::DECIMAL) : Py_UNICODE_ISDECIMAL(sign); }
-inline bool is_upper(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::UPPER) : Py_UNICODE_ISUPPER(sign); }
-inline bool is_lower(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::LOWER) : Py_UNICODE_ISLOWER(sign); }
+OF_EACH_SIGN bool is_decimal(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::DECIMAL) : Py_UNICODE_ISDECIMAL(sign); }
+OF_EACH_SIGN bool is_upper(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::UPPER) : Py_UNICODE_ISUPPER(sign); }
+OF_EACH_SIGN bool is_lower(Py_UCS4 sign) { return sign < 128 ? is_ascii_of(sign, AsciiSigns::LOWER) : Py_UNICODE_ISLOWER(sign); }
 
 // The characters of a string whose kind is known.
 template <class Sign>
@@ -133,8 +140,13 @@ struct Text {
     // Of the first letters of a word the one that texts have least.
     static size_t rarest_of(LettersView word) {
         size_t best = 0;
-        for (size_t at = 1; at < word.size() && at < 12; at++)
-            if (commonness(word[at]) < commonness(word[best])) best = at;
+        int least = commonness(word[0]);
+        for (size_t at = 1; least && at < word.size() && at < 12; at++) {
+            const int common = commonness(word[at]);
+            if (common >= least) continue;
+            best = at;
+            least = common;
+        }
         return best;
     }
     static int commonness(char32_t sign) { return sign < 128 ? ASCII_SIGNS.commonness[sign] : 0; }
@@ -148,13 +160,13 @@ inline Py_ssize_t find_decimal(const Text& text, Py_ssize_t at) {
     });
 }
 
-inline Py_UCS4 lower_sign(Py_UCS4 sign) {
+OF_EACH_SIGN Py_UCS4 lower_sign(Py_UCS4 sign) {
     if (sign < 128) return sign >= 'A' && sign <= 'Z' ? sign + 32 : sign;
     return Py_UNICODE_TOLOWER(sign);
 }
 
 // The lower case of a character of a word, 0 of what is in no word.
-inline Py_UCS4 in_word(Py_UCS4 sign) {
+OF_EACH_SIGN Py_UCS4 in_word(Py_UCS4 sign) {
     if (sign < 128) return ASCII_SIGNS.in_words[sign];
     return Py_UNICODE_ISALNUM(sign) ? Py_UNICODE_TOLOWER(sign) : 0;
 }
@@ -245,6 +257,18 @@ inline void append_lower(Letters& out, const Text& text, Py_ssize_t at, Py_ssize
     } else {
         out.push_back(lower_sign(sign));
     }
+}
+
+// The lower case of a text, longer than it where it has "İ".
+inline Letters lowered(const Letters& text) {
+    const Text data(text);
+    Letters out;
+    out.reserve(text.size());
+    for (Py_ssize_t at = 0; at < data.size; at++) {
+        if (text[at] < 128) out.push_back(lower_sign(text[at]));
+        else append_lower(out, data, at, data.size);
+    }
+    return out;
 }
 
 inline Letters lower(const Letters& word) {

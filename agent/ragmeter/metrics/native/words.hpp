@@ -11,7 +11,9 @@ namespace ragmeter {
 class Words {
   public:
     void add(const Letters& word) {
-        uint8_t& bucket = buckets_[place_of(word[0], word[1])];
+        const size_t place = place_of(word[0], word[1]);
+        uint8_t& bucket = buckets_[place];
+        begins_[place >> 6] |= 1ULL << (place & 63);
         if (!bucket) {
             bucket = (uint8_t)words_.size();
             words_.emplace_back();
@@ -66,9 +68,9 @@ class Words {
     bool each(const Text& text, Call call) const {
         return text.visit([&](const auto& signs) {
             for (Py_ssize_t at = 0; at + 1 < signs.size; at++) {
-                uint8_t bucket = buckets_[place_of(signs.at(at), signs.at(at + 1))];
-                if (!bucket) continue;
-                for (const Word& word : words_[bucket])
+                const size_t place = place_of(signs.at(at), signs.at(at + 1));
+                if (!(begins_[place >> 6] >> (place & 63) & 1)) continue;
+                for (const Word& word : words_[buckets_[place]])
                     if (stands(word, signs, at) && call(word.number)) return true;
             }
             return false;
@@ -76,6 +78,7 @@ class Words {
     }
 
     static constexpr size_t PLACES = 1 << 14;  // one for each pair of ASCII, which others share
+    uint64_t begins_[PLACES / 64] = {};  // whether there is a bucket: smaller, for the cache of the processor
     std::vector<uint8_t> buckets_ = std::vector<uint8_t>(PLACES);  // by the first two characters
     std::vector<std::vector<Word>> words_ = std::vector<std::vector<Word>>(1);
     size_t size_ = 0;
