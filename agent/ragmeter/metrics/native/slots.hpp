@@ -807,7 +807,8 @@ class Slots {
         there.assign(1, {place, place, WORD});  // stands for what is before it
         const size_t slot = 1 + (size_t)wanted.steps;
         for (Py_ssize_t at = place; at < end && there.size() <= slot;) at = read_next(passage, at, end, there);
-        if (there.size() > 1 && there[1].start != place) return true;
+        // behind a number the anchor is no unit, which may have two words
+        if (there.size() > 1 && (there[1].start != place || there[1].kind == MEASURED)) return true;
         return slot < there.size() && there[slot].kind == wanted.kind;
     }
 
