@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import math
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal
 
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import NoScore, Score, make_score
+from ragmeter.core.thread_safety import one_at_a_time
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
@@ -51,7 +51,7 @@ class CustomMetric:
         rules: Default alert rules, as in a file of rules.
     """
 
-    __slots__ = ("_formula", "_logged", "_one_at_a_time", "_reasons", "rules", "spec")
+    __slots__ = ("_formula", "_logged", "_reasons", "rules", "spec")
 
     def __init__(
         self, spec: MetricSpec, formula: Formula, rules: Sequence[Mapping[str, Any]] = ()
@@ -61,7 +61,6 @@ class CustomMetric:
         self._formula = formula
         self._reasons: set[str] = set()
         self._logged: set[type[BaseException]] = set()  # kinds of errors
-        self._one_at_a_time = threading.Lock()
 
     @property
     def scorer(self) -> str:
@@ -79,8 +78,7 @@ class CustomMetric:
         at a time.
         """
         try:
-            with self._one_at_a_time:
-                value = self._checked_value(self._formula(trace))
+            value = self._checked_value(_evaluate(self._formula, trace))
         except (Exception, SystemExit) as error:  # the exit of a library must not be the agent's
             # a formula that always fails must not fill the log: the results are counted
             level = logging.DEBUG if type(error) in self._logged else logging.ERROR
@@ -111,6 +109,11 @@ class CustomMetric:
                 return False
             self._reasons.add(reason)
         return True
+
+
+@one_at_a_time
+def _evaluate(formula: Formula, trace: Trace) -> float | NoScore:
+    return formula(trace)
 
 
 def metric(

@@ -7,10 +7,10 @@ text and gains nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+from ragmeter.core.thread_safety import PerThread
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.kernel import PassageIds, Pattern
 from ragmeter.metrics.language import UNKNOWN, identify_passage, identify_prose
@@ -131,14 +131,8 @@ class PassageCache:
                 self.chars -= len(oldest) + _CACHE_ENTRY_CHARS
 
 
-class _OwnCache(threading.local):
-    """The cache of each thread that scores: a memo of a pure function, shared by all traces."""
-
-    def __init__(self) -> None:
-        self.read = PassageCache().read
-
-
-_own_cache = _OwnCache()
+# A memo of a pure function, shared by all traces that a thread scores.
+_caches = PerThread(PassageCache)
 
 
 @dataclass(slots=True)
@@ -157,7 +151,7 @@ class PassageIndex:
 
         `parse` is `PassageText` itself where a cache would not pay.
         """
-        parse = parse or _own_cache.read
+        parse = parse or _caches.get().read
         passages: list[PassageText] = []
         structured = False
         budget = MAX_TEXT_CHARS
