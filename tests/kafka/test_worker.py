@@ -127,7 +127,7 @@ def test_a_worker_waits_for_brokers_that_are_down_and_goes_on(place: Place, tmp_
     try:
         server.stop()
         with workers(worker):
-            until(lambda: "next try in" in worker.log)
+            until(lambda: "waiting, not ready" in worker.log)
             assert not worker.ready
             assert worker.get("/healthz") == "ok\n"
             assert "ragmeter_ready 0" in worker.get("/metrics")
@@ -139,10 +139,11 @@ def test_a_worker_waits_for_brokers_that_are_down_and_goes_on(place: Place, tmp_
             assert worker.stop() == 0, worker.log
             assert time.monotonic() - began < STOP_SECONDS
 
+            said = worker.log.count("waiting, not ready")
             worker.start()
             process = worker.process
             assert process is not None
-            until(lambda: worker.log.count("next try in") > 1)
+            until(lambda: worker.log.count("waiting, not ready") > said)
             server.start()
             until(lambda: worker.ready)
             place.produce(lines[:300])

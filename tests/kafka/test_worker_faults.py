@@ -194,7 +194,7 @@ def test_topics_may_be_made_after_the_worker_was_started(
     place = Place(broker, tmp_path, made=False)
     worker = place.worker()
     with workers(worker):
-        until(lambda: "next try in" in worker.log)
+        until(lambda: "waiting, not ready" in worker.log)
         status, text = page(worker, "/readyz")
         assert status == 503
         for words in ("there is no topic", place.traces, place.scores, "`ragmeter kafka init`"):

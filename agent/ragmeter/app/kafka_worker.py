@@ -204,7 +204,7 @@ class _WorkerProcess:
                 return
             if changed or now - told >= TOLD_SECONDS:
                 told = now
-                log.warning("%s; waiting, not ready; tried again all the time", problem)
+                log.warning("%s; waiting, not ready; tries go on", problem)
             await self.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
