@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 # a hundredth of that in handing it over.
 _SLICE = 32
 
-# More find the interpreter's lock taken: two thirds of the work on a trace need it.
+# More find the interpreter's lock taken: three are no faster than two, which save a tenth of the
+# time of a replay (docs/performance.md).
 _MAX_THREADS = 2
 
 
