@@ -1,4 +1,4 @@
-"""What a worker says while it waits for brokers that it does not reach."""
+"""A worker says why it waits for brokers, once a reason and again after ten minutes."""
 
 from __future__ import annotations
 

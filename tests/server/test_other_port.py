@@ -1,4 +1,4 @@
-"""What a scraper or a probe is told that asks the port for traces."""
+"""The port for traces tells a scraper or a probe where to ask."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ _NAMES_NUMBER = re.compile(
 )
 # Groups of one length that name no subscriber: "100-200-300", "200-400-800", "8080-8081-8082"
 _EVEN_GROUPS = re.compile(r"(\d{2,5})([ .\-/])\d{2,5}(?:\2\d{2,5}){1,3}\Z")
-# What is measured stands behind its numbers.
+# Writers put the unit behind the numbers that they measure.
 _UNIT = re.compile(
     r"\s?(?:(?:mg|µg|kg|ml|cl|mm|cm|km|ft|metres?|meters?|miles?|px|dpi|kw|mah|k?hz|mhz|ghz|[kmg]i?b"
     r"|kcal|k?pa|psi|ppm|usd|eur|euros?|dollars?)\b|[%€£°])",
@@ -68,7 +68,7 @@ _UNIT = re.compile(
 _WITHIN_NUMBER = re.compile(r"\d\d[\-./]\Z")
 _AROUND = 30  # characters beside a finding in which such a number may begin and end
 
-# What stands before a number of four parts that is no address, and may stand before a second one.
+# Such words name a version, and stand before the first of two as well ("1.2.3.4 to 1.2.4.0").
 _SECOND = (
     r"(?:[ \t:#=-]{0,3}\d{1,5}(?:\.\d{1,5}){1,3},?\s(?:to|and|or|through|und|oder|bis|et|ou|y)"
     r"(?:\s(?:version|v))?)?[ \t:#=-]{0,3}\Z"

@@ -1,4 +1,4 @@
-"""What lets pure functions be called by several threads: values of a thread's own, and turns."""
+"""Let several threads call pure functions: with values of their own, or in turn."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from ragmeter.metrics import kernel
+from ragmeter.metrics.citation_targets import FILE_ENDINGS
 from ragmeter.metrics.courtesies import load_courtesies
 from ragmeter.metrics.english import NEGATIONS
 from ragmeter.metrics.plain_text import plain_text
@@ -17,9 +18,9 @@ NEGATION_STEMS = frozenset(content_stems(NEGATIONS))
 MAX_ANSWER = 20_000  # characters
 # With what markers begin that are no word of the sentence; those in square brackets are known.
 _MARKER_SIGNS = (*'(（<{\\:^|@#~⟨〈‹«「『❲〔〖⟦《\ue200`"', "http")
-# A link that only says the name of a file, and a picture before such a name
+# Answers cite a file by a link that only says its name, or put a picture before the name.
 _FILE_MARK = re.compile(
-    r"\[{1,2}[^\[\]\n]{1,120}\.(?:pdf|docx?|md|html?|txt|pptx?|xlsx?|csv|json|rst)\]{1,2}\("
+    rf"\[{{1,2}}[^\[\]\n]{{1,120}}\.{FILE_ENDINGS}\]{{1,2}}\("
     r"|[\u2190-\u2bff\U0001f000-\U0001faff]"
 )
 # "(Passage 1)" stays: people fault the answers of RAGTruth that cite so more often than others, and

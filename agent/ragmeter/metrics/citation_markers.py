@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ragmeter.core.folded_text import INVISIBLE
-from ragmeter.metrics.citation_targets import LABEL, LEAD, Resolver, Targets
+from ragmeter.metrics.citation_targets import FILE_ENDINGS, LABEL, LEAD, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
 from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern, Words
 from ragmeter.metrics.plain_text import CIRCLED, RAISED, RAISED_IN_BRACKETS
@@ -54,9 +54,7 @@ _ROUND_CITES = Pattern(
     rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
     r"|[^,;]{2,80},\s?(?:pp?\.|pages?|seiten?|s\.|pág(?:ina)?s?\.?|sec\.|section|ch\.|chapter"
     r"|§)\s?\d"
-    r"|.{1,100}?\.(?:pdf"
-    rf"|docx?|md|html?|txt|pptx?"
-    r"|xlsx?|csv|json|rst)\b",
+    rf"|.{{1,100}}?\.{FILE_ENDINGS}\b",
     IGNORE_CASE,
 )
 _ID = Pattern(rf"(?:{LEAD})?(?:{LABEL}[\s:#]{{1,3}})?([^\s]*\d[^\s]*)\Z", IGNORE_CASE)
@@ -387,12 +385,12 @@ _INNER_TAG = Pattern(r"<[^<>]{0,200}>")
 _LEADING_LABEL = Pattern(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", IGNORE_CASE)
 _BRACED_CITES = Pattern(rf"\s?(?:{LABEL})[\s:_#=-]{{1,3}}\S", IGNORE_CASE)
 _BRACKETS = " \t[](){}⁽⁾\\"
-# What may stand beside markers in brackets of theirs, and before one
+# Writers put these beside markers within brackets: words before one, and what joins two.
 _LEADING_WORDS = Pattern(rf"\s{{0,3}}(?:{LEAD})?(?:{LABEL})?[\s:#]{{0,3}}\Z", IGNORE_CASE)
 _JOINS = Pattern(r"\s?(?:[,;/&|+]|and|or)?\s?\Z")
 _DIRECTIVE = Pattern(r"(?<![\w:]):{1,2}(?:cite|citation|ref|source|fn)\Z", IGNORE_CASE)
 _OWN_PAGE = Pattern(r"(?:pp?\.|pages?|seiten?|s\.)\s?\d{1,5}(?:\s?[-–]\s?\d{1,5})?\Z", IGNORE_CASE)
-# A list of sources in a piece of JSON beside the answer, and a sheet of paper before a file's name
+# Models append a list of sources as JSON to the answer, or put a picture before a file's name.
 _JSON_SOURCES = Pattern(
     r"(?:```\w{0,9}\s{0,3})?(?:\{\s{0,9})?"
     r"\"(?:sources?|citations?|references?|cited|(?:source|doc|document|passage|chunk|cited)_?ids?)\""
@@ -400,8 +398,8 @@ _JSON_SOURCES = Pattern(
     IGNORE_CASE,
 )
 _PICTURED_FILE = Pattern(
-    r"[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?\s?([\w][\w .()-]{0,60}\.(?:pdf|docx?|md|html?|txt"
-    r"|pptx?|xlsx?|csv|json|rst))\b",
+    r"[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?\s?([\w][\w .()-]{0,60}\."
+    rf"{FILE_ENDINGS})\b",
     IGNORE_CASE,
 )
 

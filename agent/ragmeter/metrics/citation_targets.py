@@ -55,8 +55,10 @@ _PAGE = Pattern(
     r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
     IGNORE_CASE,
 )
-# Of a form or a log: "[address line 1]"
+# Forms and logs write "[address line 1]", which cites nothing.
 _LINE = Pattern(r"\A\s?[a-z][a-z ]{0,40}\sline\s\d{1,4}\s?\Z")
+# The files that answers cite by name have one of these endings.
+FILE_ENDINGS = r"(?:pdf|docx?|md|html?|txt|pptx?|xlsx?|csv|json|rst)"
 _TITLED = Pattern(r"(\d{1,3})\s?[:–—-]\s?[^\W\d]")
 # "1:manual.pdf", "1 - manual.pdf"
 _NUMBERED_NAME = Pattern(r"(\d{1,3})(?:\s?[:|]\s?|\s[-–—]\s)(\S.{2,})\Z")

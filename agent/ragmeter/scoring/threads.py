@@ -45,7 +45,7 @@ class SamplingTerms:
 
 @dataclass(frozen=True, slots=True)
 class ScoringPlan:
-    """What a thread computes of each trace.
+    """Says what threads compute of each trace.
 
     Args:
         builtin: Whether to compute the built-in quality metrics.

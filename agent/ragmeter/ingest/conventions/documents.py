@@ -53,7 +53,7 @@ _ERROR = re.compile(
     r"|traceback \(most recent|failed to (?:call|execute|invoke|run) )",
     re.IGNORECASE,
 )
-# What Llama Stack's search writes around its results and each of them
+# Llama Stack's search writes this around its results, and the other around each of them.
 _FRAME = re.compile(
     r"\s*(?:knowledge_search tool found \d|(?:BEGIN|END) of \w{1,60} tool results"
     r"|The above results were retrieved to help answer)"

@@ -40,8 +40,8 @@ def read_langfuse(span: Span, full: bool = True) -> SpanContent:
     """Read a span of Langfuse."""
     attributes = span.attributes
     full = full or RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
-    content = read_by_table(key_table("langfuse"), attributes, full)
     table = key_table("langfuse")
+    content = read_by_table(table, attributes, full)
     input_value = first_value(attributes, table.query)
     output_value = first_value(attributes, table.answer)
     if content.role is SpanRole.OTHER and _OBSERVATION + "type" not in attributes:

@@ -422,7 +422,7 @@ def find_question(value: Any) -> tuple[str | None, Reason | None]:
     return _find(value, key_list("question"), "user", Reason.QUERY_TRUNCATED)
 
 
-# Of the body of a search in Elasticsearch or OpenSearch, with objects below them
+# Elasticsearch and OpenSearch take a search as an object below one of these keys.
 _SEARCH_BODIES = frozenset(("query", "retriever", "knn"))
 _SEARCHED = ("llm_question", "query", "query_text", "model_text", "inference_text")
 
