@@ -68,28 +68,53 @@ _UNIT = re.compile(
 _WITHIN_NUMBER = re.compile(r"\d\d[\-./]\Z")
 _AROUND = 30  # characters beside a finding in which such a number may begin and end
 
-# Such words name a version, and stand before the first of two as well ("1.2.3.4 to 1.2.4.0").
+# Such words name a version, and stand before the first of several as well ("1.2.3.4 to 1.2.4.0").
 _SECOND = (
-    r"(?:[ \t:#=-]{0,3}\d{1,5}(?:\.\d{1,5}){1,3},?\s(?:to|and|or|through|und|oder|bis|et|ou|y)"
-    r"(?:\s(?:version|v))?)?[ \t:#=-]{0,3}\Z"
+    r"(?:[ \t:#=-]{0,3}\d{1,5}(?:\.\d{1,5}){1,3}"
+    r"(?:,\s|,?\s(?:to|and|or|through|und|oder|bis|et|ou|y)\s)(?:(?:version|v)\s?)?){0,8}"
+    r"[ \t:#=-]{0,3}\Z"
 )
 _NAMES_VERSION = re.compile(
-    r"(?:\b(?:v|ver|versions?|versión|versão|versione|wersj\w|версия|releases?|build|firmware|kernel"
-    r"|driver|patch|update|sdk|runtime|assembly|section|sect?|chapter|clause|article|paragraph"
-    r"|appendix|annex|abschnitt|kapitel|absatz|anhang|ziffer|figure|table|step|schritt|oid)\b\.?"
-    rf"|§{{1,2}}|版本|バージョン|버전){_SECOND}",
-    re.IGNORECASE,
+    r"(?:(?<![^\W_])(?:v|ver|(?:file|product|assembly|client|server|app|api|schema|min|max)?[_-]?versions?"
+    r"|versión|versão|versione|wersj\w|версия|releases?|build|firmware|kernel"
+    r"|driver|patch|update|sdk|runtime|assembly|(?:sub-?)?sections?|sect?|chapters?|clauses?|articles?"
+    r"|(?:sub)?paragraphs?|requirements?|appendix|annex|abschnitte?|kapitel|absatz|anhang|ziffer"
+    r"|figure|table|step|schritt|oid|ec)\b\.?"
+    rf"|§{{1,2}}|版本|バージョン|버전|^#{{2,6}}(?=[ \t])){_SECOND}"
+    # a field of JSON, XML or code: `"version": "1.2.3.4"`, `<version>1.2.3.4`
+    r"|version[\"']?\s?[:=>(]\s?[\"']?\Z",
+    re.IGNORECASE | re.MULTILINE,
 )
 # These tell a version alone where no address of a network of one's own is meant.
 _NAMES_PRODUCT = re.compile(
     r"(?:\b(?:openssl|bios|uefi|chrome|chromium|firefox|python|java|jdk|php|ruby|gcc|\.net|windows"
-    r"|macos|ios|android|plug-?ins?|packages?|library|libraries|add-?ons?|installer|tested with"
-    rf"|(?:up|down)grad(?:e|ed|ing) (?:from|to))\b|[<>~]=){_SECOND}",
+    r"|macos|ios|android|weblogic(?: server)?|websphere|oracle(?: database)?|db2|esxi|cuda"
+    r"|plug-?ins?|packages?|library|libraries|add-?ons?|installer|tested with|controls?"
+    r"|[\w-]{1,32}\.(?:dll|exe|jar|msi|deb|rpm|sys|whl|ocx|apk)"
+    rf"|(?:up|down)grad(?:e|ed|ing) (?:from|to))\b|[<>~]=){_SECOND}"
+    # a noun for a state of software, and words that neither send nor reach anything
+    r"|(?<!what )(?<!which )(?<![^\W_])(?:versions?|firmware|driver|bios|uefi|kernel|plug-?in"
+    r"|(?:hot|bug)-?fix|(?:service|fix|feature)[ -]?pack|revision|releases?|build|patch"
+    r"|\w{0,20}(?:stand|version))"
+    r"(?:\sof(?:\s(?:the|our|your|this))?\s[a-z]{2,20})?"
+    r"(?:\s(?:level|number|no\.?|nr\.?|is|are|was|now|still|currently|already|before|after|since|until"
+    r"|prior to|older than|newer than|earlier than|later than|below|above|at least|lautet|ist|vor"
+    r"|nach|ab)){0,4}\s?[:=#]?\s?\Z"
+    r"|\b(?:firmware|driver|bios|uefi|plug-?in)\s(?:(?:was|is)\s)?(?:upgraded|updated|flashed)\sto\s\Z",
     re.IGNORECASE,
 )
+# Of these, the first says so only where the second follows the number.
+_FROM = re.compile(
+    r"\b(?:firmware|driver|bios|uefi|plug-?in|versions?|releases?)\s(?:(?:upgraded|updated)\s)?from\s"
+    r"(?:\d{1,5}(?:\.\d{1,5}){2,3}\sto\s)?\Z",
+    re.IGNORECASE,
+)
+_TO = re.compile(r"\sto\s\d{1,5}(?:\.\d{1,5}){2,3}")
+_WAS_FROM = re.compile(r"\d\sto\s\Z")
 _IS_VERSION = re.compile(
     r",?\s(?:(?:or|and|oder|und|ou|et)\s(?:later|newer|above|higher|up|older|earlier|below|neuer)"
     r"|of the (?:package|library|driver|plug-?in|firmware|software|app)\b"
+    r"|(?:release|firmware|hot-?fix|patch level|service pack|fix ?pack)\b"
     r"|(?:is|was) (?:released|deprecated|out of support|end[ -]of[ -]life))"
     r"|[ -]?(?:alpha|beta|rc\d?|snapshot)\b",
     re.IGNORECASE,
@@ -451,7 +476,14 @@ def _address(text: str, start: int, end: int) -> int | None:
     dots = _DOTTED.match(match)
     if (
         dots
-        and (_NAMES_PRODUCT.search(before) or _IS_VERSION.match(text, start + dots.end()))
+        and (
+            _NAMES_PRODUCT.search(before)
+            or _IS_VERSION.match(text, start + dots.end())
+            or (
+                _FROM.search(before)
+                and (_WAS_FROM.search(before) or _TO.match(text, start + dots.end()))
+            )
+        )
         and not (_is_address(dots.group()) and ipaddress.ip_address(dots.group()).is_private)
     ):
         return None
