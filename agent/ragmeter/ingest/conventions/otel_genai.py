@@ -25,6 +25,7 @@ from ragmeter.ingest.conventions.span_content import (
     SpanRole,
     defer_content,
 )
+from ragmeter.ingest.conventions.streams import asks_tools, read_event_lines
 from ragmeter.ingest.conventions.texts import (
     ChatMessage,
     find_answer,
@@ -272,9 +273,13 @@ def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
     attributes = span.attributes
     prompts = read_messages(attributes.get("gen_ai.input.messages"))
     replies = read_messages(attributes.get("gen_ai.output.messages"))
-    # a text, or a list of texts, in place of messages: Agent 365
-    prompts = prompts or _read_texts(attributes.get("gen_ai.input.messages"), "user")
-    replies = replies or _read_texts(attributes.get("gen_ai.output.messages"), "assistant")
+    # a text, or a list of texts, in place of messages: Agent 365; or the body of a request or reply
+    if not prompts:
+        given = attributes.get("gen_ai.input.messages")
+        prompts = _read_texts(given, "user") or _read_body(given, "user")
+    if not replies:
+        given = attributes.get("gen_ai.output.messages")
+        replies = _read_body(given, "assistant") or _read_texts(given, "assistant")
     if prompts and replies:
         return prompts, replies
     old_prompts: list[ChatMessage] = []
@@ -318,6 +323,22 @@ def _read_texts(value: Any, role: str) -> list[ChatMessage]:
     ]
 
 
+def _read_body(value: Any, role: str) -> list[ChatMessage]:
+    """Read the whole body of a request or reply that stands where messages should."""
+    opened = parse_nested_json(value)
+    if isinstance(opened, str):
+        opened = read_event_lines(opened)
+    if not isinstance(opened, dict | list) or not opened:
+        return []
+    if role == "user":
+        text, _ = find_question(opened)
+        return [ChatMessage(role, text)] if text else []
+    text, _ = find_answer(opened)
+    if text is not None:
+        return [ChatMessage(role, text or None, empty=not text)]
+    return [ChatMessage(role, tools=True)] if asks_tools(opened) else []
+
+
 def _choice_index(event: SpanEvent) -> float:
     """Return the index of a choice, so that the first is read first, 0 for any other event."""
     index = _body(event).get("index") if event.name == "gen_ai.choice" else 0
@@ -334,4 +355,4 @@ def _read_joined(value: Any, role: str) -> list[ChatMessage]:
         return []
     if role == "user" and "user: " in text:
         text = text.rpartition("user: ")[2].strip() or text
-    return [ChatMessage(role, text.strip())]
+    return [ChatMessage(role, text.strip(), empty=role == "assistant" and not text.strip())]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragmeter.ingest.conventions.streams import read_event_lines
 from ragmeter.ingest.conventions.values import (
+    first_count,
     first_text,
     parse_nested_json,
     parse_number,
@@ -69,11 +70,42 @@ _REPLY_KEYS = (
     "llm_output",
     "message",
     "output",
+    "delta",
 )
 _MODEL_KEYS = ("model", "model_name", "modelVersion", "model_version", "model_id")
+# Objects of a reply that count its tokens: of OpenAI and Anthropic, Gemini, LangChain, and Cohere.
+_USAGE_KEYS = (
+    "usage",
+    "usageMetadata",
+    "usage_metadata",
+    "token_usage",
+    "tokenUsage",
+    "tokens",
+    "x_groq",
+)
+_INPUT_COUNTS = (
+    "prompt_tokens",
+    "input_tokens",
+    "promptTokens",
+    "inputTokens",
+    "promptTokenCount",
+    "prompt_token_count",
+    "prompt_eval_count",
+)
+_OUTPUT_COUNTS = (
+    "completion_tokens",
+    "output_tokens",
+    "completionTokens",
+    "outputTokens",
+    "candidatesTokenCount",
+    "candidates_token_count",
+    "eval_count",
+)
+_THOUGHT_COUNTS = ("thoughtsTokenCount", "thoughts_token_count")  # which Gemini counts apart
 _MAX_NAME = 256  # characters of a model's name
 _MAX_NODES = 400  # of a body that are looked at
 _MAX_DEPTH = 10
+_MAX_CHUNKS = 8  # at each end of a stream
 
 
 def finish_reason(span: Span) -> str | None:
@@ -93,6 +125,8 @@ def finish_reason(span: Span) -> str | None:
     found: str | None = None
     for body in reply_bodies(span):
         for node in body_objects(body):
+            if node.get("object") == "response" and (reason := _response_end(node)):
+                return reason
             details = node.get("incomplete_details")
             if isinstance(details, dict) and (reason := read_finish_reason(details.get("reason"))):
                 return reason
@@ -108,12 +142,33 @@ def finish_reason(span: Span) -> str | None:
 def served_model(span: Span) -> str | None:
     """Return the model that a reply's body names, which may not be the one that was asked for."""
     for body in reply_bodies(span):
-        if not isinstance(body, dict) or not _is_reply(body):
-            continue
-        for node in body_objects(body):
-            if model := first_text(node, _MODEL_KEYS):
-                return model[:_MAX_NAME]
+        for reply in _replies(body):
+            for node in body_objects(reply):
+                if model := first_text(node, _MODEL_KEYS):
+                    return model[:_MAX_NAME]
     return None
+
+
+def reply_tokens(span: Span) -> tuple[int | None, int | None]:
+    """Return the tokens of input and output that a reply's body counts.
+
+    The chunks of a stream count what there was so far, so that the largest count is the whole.
+    """
+    for body in reply_bodies(span):
+        tokens_in: list[int] = []
+        tokens_out: list[int] = []
+        for reply in _replies(body):
+            for node in body_objects(reply):
+                held = (node.get(key) for key in _USAGE_KEYS)
+                for usage in (node, *(one for one in held if isinstance(one, dict))):
+                    given = first_count(usage, _INPUT_COUNTS)
+                    told = first_count(usage, _OUTPUT_COUNTS)
+                    tokens_in += [] if given is None else [given]
+                    thought = first_count(usage, _THOUGHT_COUNTS) or 0
+                    tokens_out += [] if told is None else [told + thought]
+        if tokens_in or tokens_out:
+            return max(tokens_in, default=None), max(tokens_out, default=None)
+    return None, None
 
 
 def has_choices(span: Span) -> bool:
@@ -150,6 +205,24 @@ def has_choices(span: Span) -> bool:
 def holds_reply(span: Span) -> bool:
     """Return whether a span has an output at all, in words that may not be understood."""
     return any(span.attributes.get(key) not in (None, "", [], {}) for key in _BODIES)
+
+
+def _response_end(response: Mapping[str, Any]) -> str | None:
+    """Return why a reply of the API "responses" ended, where it ended by itself."""
+    output = response.get("output")
+    kinds = {one.get("type") for one in output or () if isinstance(one, dict)}
+    if response.get("status") != "completed" or not kinds:
+        return None
+    asks = "function_call" in kinds and "message" not in kinds
+    return read_finish_reason("tool_calls" if asks else "stop")
+
+
+def _replies(body: Any) -> list[Mapping[str, Any]]:
+    """Return the reply that a body is, or the chunks of a stream, the first and the last."""
+    listed = body if isinstance(body, list) else [body]
+    if len(listed) > 2 * _MAX_CHUNKS:
+        listed = [*listed[:_MAX_CHUNKS], *listed[-_MAX_CHUNKS:]]
+    return [one for one in listed if isinstance(one, dict) and _is_reply(one)]
 
 
 def _is_reply(body: Mapping[str, Any]) -> bool:

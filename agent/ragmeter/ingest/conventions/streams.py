@@ -154,7 +154,7 @@ def _flow_text(event: Mapping[str, Any]) -> str | None:
 
 
 def _known_stream(chunks: Sequence[Mapping[str, Any]], pieces: Sequence[str]) -> Stream | None:
-    asks = any(map(_asks_tools, chunks))
+    asks = any(map(asks_tools, chunks))
     if any(pieces):
         return Stream(_last_message(chunks, pieces), asks)
     wholes = [chunk[key] for chunk in reversed(chunks) for key in _WHOLE_KEYS if key in chunk]
@@ -192,17 +192,17 @@ def _first_text(chunk: Mapping[str, Any], keys: Sequence[str]) -> str:
     return ""
 
 
-def _asks_tools(value: Any, depth: int = 0) -> bool:
-    """Return whether a chunk holds a part of a call of a tool."""
+def asks_tools(value: Any, depth: int = 0) -> bool:
+    """Return whether a chunk, or the body of a reply, holds a call of a tool or a part of one."""
     if depth > _MAX_DEPTH:
         return False
     if isinstance(value, list):
-        return any(_asks_tools(one, depth + 1) for one in value[:_MAX_WIDTH])
+        return any(asks_tools(one, depth + 1) for one in value[:_MAX_WIDTH])
     if not isinstance(value, dict):
         return False
     if value.get("type") in _CALL_KINDS or any(value.get(key) for key in _CALL_KEYS):
         return True
-    return any(_asks_tools(one, depth + 1) for one in value.values())
+    return any(asks_tools(one, depth + 1) for one in value.values())
 
 
 def _ends(value: Any, depth: int = 0) -> bool:
@@ -251,7 +251,7 @@ def _stream_by_form(chunks: Sequence[Mapping[str, Any]]) -> Stream | None:
         text = next(iter(texts))
         ends = [held[-1][1] for held in groups.values() if len(held[-1][1]) > len(text) > 0]
         texts = {next((end for end in ends if end.startswith(text)), text)}
-    return Stream(texts.pop() if len(texts) == 1 else None, any(map(_asks_tools, chunks)))
+    return Stream(texts.pop() if len(texts) == 1 else None, any(map(asks_tools, chunks)))
 
 
 def _leaves(node: Mapping[str, Any], depth: int) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -17,6 +17,7 @@ from ragmeter.ingest.conventions.reply_facts import (
     finish_reason,
     has_choices,
     holds_reply,
+    reply_tokens,
     served_model,
 )
 from ragmeter.ingest.conventions.span_content import (
@@ -662,6 +663,9 @@ class _RequestFields:
 
     def usage(self) -> tuple[dict[str, Any] | None, Guess | None]:
         """Return tokens and cost; a call that tells none makes the sum too small."""
+        for call in self.calls[:_MAX_COMPARED_CALLS]:
+            if call.preview.input_tokens is None and call.preview.output_tokens is None:
+                call.preview.input_tokens, call.preview.output_tokens = reply_tokens(call.span)
         tokens_in, tokens_out, cost = sum_usage(self.nodes)
         if (tokens_in, tokens_out, cost) == (None, None, None):
             return None, None
