@@ -41,7 +41,6 @@ PRELOADED = (
     "httpx",
     "ragmeter.app.embedded_agent",
     "ragmeter.app.exports",
-    "ragmeter.cli.main",
     "ragmeter.offline.backtest",
     "ragmeter.offline.report.command",
     "ragmeter.offline.score_file",
@@ -247,7 +246,8 @@ if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
     typer.main.get_command = built_once
-    built_once(app)
+    COMMANDS: Any = built_once(app)
+    list(COMMANDS.commands.values())  # each is built when it is asked for
     gc.freeze()
     with contextlib.suppress(KeyboardInterrupt):
         CALL = _serve(socket.socket(fileno=int(sys.argv[1])))

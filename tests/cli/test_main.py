@@ -91,9 +91,27 @@ def test_commands_and_options_complete(shell: str) -> None:
 def test_a_command_starts_without_what_it_does_not_need() -> None:
     """What another command needs, it loads itself: `ragmeter --help` waits for none of it."""
     heavy = {"aiohttp", "faust", "httpx", "kafka", "numpy", "onnxruntime", "prometheus_client"}
-    code = "import sys, ragmeter.cli.main; print(*sys.modules)"
+    heavy |= {"asyncio", "rich", "yaml"}
+    loaded = modules_after("import ragmeter.cli.main")
+    assert heavy & {name.partition(".")[0] for name in loaded} == set()
+
+
+def test_an_agent_starts_without_the_other_commands_and_without_tables_for_a_terminal() -> None:
+    loaded = modules_after(
+        "from ragmeter.cli.main import app\n"
+        "import typer.main, ragmeter.app.embedded_agent\n"
+        "typer.main.get_command(app).commands['run']\n"
+    )
+    assert "ragmeter.cli.agent" in loaded
+    commands = {name for name in loaded if name.startswith("ragmeter.cli.")}
+    assert commands == {"ragmeter.cli.agent", "ragmeter.cli.main", "ragmeter.cli.options"}
+    assert "ragmeter.console.terminal" not in loaded
+
+
+def modules_after(code: str) -> set[str]:
+    code = f"{code}\nimport sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert heavy & {name.partition(".")[0] for name in done.stdout.split()} == set()
+    return set(done.stdout.split())
 
 
 def test_a_mistake_in_the_call_is_2() -> None:

@@ -10,7 +10,8 @@ from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.cli.replay_report import describe_progress, judge_report
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.console import terminal
-from ragmeter.console.terminal import FileProgress, escape_control
+from ragmeter.console.streams import escape_control
+from ragmeter.console.terminal import FileProgress
 from ragmeter.offline.report.tables import agreement_table
 from ragmeter.windows.people_agreement import ScorerAgreement
 from rich.console import Console

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from ragmeter.console.terminal import LogFormatter, StderrHandler, check_output_path, escape_control
+from ragmeter.console.streams import LogFormatter, StderrHandler, escape_control
+from ragmeter.console.terminal import check_output_path
 from ragmeter.core.errors import UsageError
 from ragmeter.ingest.files import STDIN
 

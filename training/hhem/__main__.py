@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 from ragmeter.cli.options import exit_on_error
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.console.streams import exit_error, print_message
 
 from training.hhem import convert, download
 

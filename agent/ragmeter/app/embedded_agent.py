@@ -20,7 +20,6 @@ from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import FileProgress
 from ragmeter.core.errors import StateUnavailable
 from ragmeter.core.outgoing import OutgoingTransport
 from ragmeter.core.process import SignalHandlers, collect_rarely
@@ -319,6 +318,9 @@ async def _import_files(
     say: Callable[[str], None],
 ) -> bool:
     """Return False if the file has items and none could be read."""
+    # late: without a file there is no progress to show
+    from ragmeter.console.terminal import FileProgress
+
     source = InputFile(path)
     with FileProgress(Path(source.name).name, source.size) as progress:
         try:

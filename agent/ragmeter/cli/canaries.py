@@ -13,7 +13,7 @@ import typer
 
 from ragmeter.cli import options
 from ragmeter.cli.report import GateOption, JunitOption, gate_options
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.console.streams import exit_error, print_message
 from ragmeter.core.durations import parse_duration
 
 if TYPE_CHECKING:

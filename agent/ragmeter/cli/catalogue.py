@@ -1,18 +1,23 @@
-"""The commands `ragmeter metrics` and `ragmeter rules`."""
+"""The commands `ragmeter metrics`, `ragmeter rules` and `ragmeter schema`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from pydantic import BaseModel
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ragmeter.app.settings import load_settings
 from ragmeter.cli import options
-from ragmeter.console.terminal import escape_control, exit_error
+from ragmeter.console.streams import escape_control, exit_error
+from ragmeter.core import feedback
+from ragmeter.core.feedback import Feedback
 from ragmeter.metrics.registry import metric_specs
+from ragmeter.trace import SCHEMA, Trace
 
 if TYPE_CHECKING:
     from ragmeter.alerts.rules import AlertRule
@@ -109,3 +114,23 @@ def prometheus(config: options.ConfigOption = None) -> None:
     with options.exit_on_error(2):
         text = prometheus_rules(load_settings(config))
     typer.echo(text, nl=False)
+
+
+# The documents that have a JSON Schema.
+SchemaKind = Literal["trace", "feedback"]
+
+SCHEMAS: dict[SchemaKind, tuple[str, type[BaseModel]]] = {
+    "trace": (SCHEMA, Trace),
+    "feedback": (feedback.SCHEMA, Feedback),
+}
+
+
+def schema(of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = "trace") -> None:
+    """Print the JSON Schema of a native trace or of feedback."""
+    name, model = SCHEMAS[of]
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": name,
+        **model.model_json_schema(),
+    }
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))

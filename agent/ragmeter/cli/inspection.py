@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from ragmeter.cli import options
-from ragmeter.console.terminal import escape_json, exit_error, print_message
+from ragmeter.console.streams import escape_json, exit_error, print_message
 from ragmeter.trace import Trace
 
 # How requests are printed.

@@ -14,7 +14,7 @@ import typer
 
 from ragmeter.app.settings import load_settings
 from ragmeter.cli import options
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.console.streams import exit_error, print_message
 
 DIFFERENT_EXIT_CODE = 3
 _LISTED = 50  # dead letters of a table: a terminal has some lines, and the newest matter most

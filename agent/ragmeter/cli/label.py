@@ -19,14 +19,8 @@ from rich.text import Text
 from ragmeter.cli import options
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import (
-    add_text_row,
-    build_table,
-    escape_control,
-    print_message,
-    print_tables,
-    stderr,
-)
+from ragmeter.console.streams import escape_control, print_message
+from ragmeter.console.terminal import add_text_row, build_table, print_tables, stderr
 from ragmeter.core.errors import UsageError
 from ragmeter.core.feedback import CANNOT_TELL, PEOPLE, Feedback, Verdict
 from ragmeter.core.score import Score, ScoredTrace, read_unsupported

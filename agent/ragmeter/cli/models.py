@@ -13,7 +13,8 @@ from pydantic_core import from_json
 from rich.table import Table
 
 from ragmeter.cli.options import exit_on_error
-from ragmeter.console.terminal import exit_error, print_message, print_tables
+from ragmeter.console.streams import exit_error, print_message
+from ragmeter.console.terminal import print_tables
 from ragmeter.core.errors import UsageError
 from ragmeter.ingest.files import MAX_ARRAY, input_name, iterate_lines, open_input
 from ragmeter.ingest.native import DecodeFailure, decode_trace

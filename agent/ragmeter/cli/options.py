@@ -8,17 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from ragmeter.app.settings import load_settings
 from ragmeter.config.loader import ConfigError, explicit_settings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import escape_control, exit_error, print_message
+from ragmeter.console.streams import escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError, UnusableResource, UsageError
 from ragmeter.core.label_bounds import excerpt
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -215,6 +217,8 @@ def connected_settings(config: Path | None) -> Iterator[Settings]:
 
 def stdout_console(width: int) -> Console:
     """Return a console on stdout, as wide as the terminal or `width` columns without one."""
+    from rich.console import Console  # late: a running agent prints by none
+
     return Console(width=None if sys.stdout.isatty() else width, highlight=False)
 
 

@@ -12,7 +12,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ragmeter.console.terminal import add_text_row, escape_control
+from ragmeter.console.streams import escape_control
+from ragmeter.console.terminal import add_text_row
 from ragmeter.core.label_bounds import bound_label, excerpt
 from ragmeter.parts.answer_texts import (
     MARKS,

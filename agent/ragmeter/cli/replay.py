@@ -11,7 +11,7 @@ import typer
 
 from ragmeter.cli import options
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.console.streams import exit_error, print_message
 
 TIMEOUT_SECONDS = 70.0  # longer than the agent waits for its own disk
 

@@ -17,12 +17,7 @@ from rich.text import Text
 
 from ragmeter.cli import options
 from ragmeter.cli.question_table import fleet_table, service_lines
-from ragmeter.console.terminal import (
-    escape_control,
-    escape_json,
-    exit_error,
-    print_message,
-)
+from ragmeter.console.streams import escape_control, escape_json, exit_error, print_message
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import display_rank
 from ragmeter.parts.views import Answer, Incident

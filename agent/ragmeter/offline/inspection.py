@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.console.terminal import escape_control
+from ragmeter.console.streams import escape_control
 from ragmeter.ingest.files import open_input
 from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp import decode_logs, decode_traces

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import RenderableType
-
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.explanation import Explanation, WorseSeries
 from ragmeter.config.settings import Settings
@@ -22,9 +20,10 @@ from ragmeter.sampling.control import SamplingControl
 from ragmeter.windows.contrasts import CellPair, SeriesKind
 from ragmeter.windows.windows import Windows
 
-if TYPE_CHECKING:  # every command imports this module, and few need numpy, which loads slowly
+if TYPE_CHECKING:  # every command imports this module, and few need these, which load slowly
     import numpy as np
     from numpy.typing import NDArray
+    from rich.console import RenderableType
 
 
 class ControlSource:

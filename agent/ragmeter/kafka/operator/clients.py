@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import escape_control
+from ragmeter.console.streams import escape_control
 from ragmeter.core.errors import Unavailable, UnusableResource, UsageError
 from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import InputFile

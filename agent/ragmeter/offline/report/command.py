@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
+from ragmeter.console.streams import escape_control
 from ragmeter.core.counters import Counts
 from ragmeter.core.errors import UsageError
 from ragmeter.core.files import write_atomically
@@ -148,7 +149,7 @@ def run_report(
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    terminal.print_text("".join(f"{terminal.escape_control(line)}\n" for line in lines))
+    terminal.print_text("".join(f"{escape_control(line)}\n" for line in lines))
 
 
 def _check_options(wanted: ReportOptions) -> None:

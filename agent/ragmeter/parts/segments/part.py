@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
-
-from rich.console import RenderableType
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ragmeter.alerts.explanation import Explanation, WorseSeries
 from ragmeter.config.settings import Settings
@@ -17,11 +14,13 @@ from ragmeter.parts.segments.files import break_down_files
 from ragmeter.parts.segments.page_table import breakdown_table
 from ragmeter.parts.segments.sources import largest_segments
 from ragmeter.parts.segments.story import compare_segments, explain_change
-from ragmeter.parts.segments.terminal_table import build_segments_table, describe_breakdown
 from ragmeter.parts.segments.worse import explain_worse
 from ragmeter.parts.views import ComparedWith, Explainer, SegmentTables
 from ragmeter.windows.contrasts import CellPair, SeriesKind
 from ragmeter.windows.windows import Windows
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class SegmentsPart(Part[None], Explainer, SegmentTables):
@@ -98,5 +97,10 @@ class SegmentsPart(Part[None], Explainer, SegmentTables):
         cls, breakdown: Mapping[str, Any], window: str | None, every: bool
     ) -> RenderableType:
         """Return the table of a service, or a line that says what was compared."""
+        # late: an agent shows no table on a terminal
+        from rich.text import Text
+
+        from ragmeter.parts.segments.terminal_table import build_segments_table, describe_breakdown
+
         table = build_segments_table(breakdown, window, every)
         return Text(describe_breakdown(breakdown, window)) if table is None else table
