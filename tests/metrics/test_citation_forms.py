@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ragmeter.core.files import parse_yaml
+from ragmeter.metrics import citation_markers
 from ragmeter.metrics.citations import Citations, resolve_citations
+from ragmeter.metrics.kernel import MARKER_FORMS
 
 from tests.metrics.help import outcome, trace
 
@@ -31,11 +34,52 @@ PASSAGES: list[dict[str, Any]] = [
         "metadata": {"file_name": "specs.html", "page": 12, "url": "https://kb.example/doc/3"},
     },
 ]
+# Beside those of the forms, markers that name what cannot be resolved, and what only looks like one
+MARKED = (
+    "(Smith et al., 2019)",
+    "Smith (2020) argues",
+    "citeturn0search1",
+    "One may take it back to the shop*1. It is sold in most of the shops*2.",
+    "One may take it back to the shop@1. It is sold in most of the shops →2.",
+    "doi:10.1000/1",
+    "DOI: 10.1000/1",
+    "(RFC 2616)",
+    "347 U.S. 483",
+    "(42 U.S.C. 1983)",
+    "(§ 433 BGB)",
+    "(ibid.)",
+    "{{sfn|Smith}}",
+    "years.12 The",
+    "word*.",
+    "*1",
+    "@1",
+    "→1",
+    "(d1, d2)",
+    "( d1 ;d2 )",
+    "(manual.PDF)",
+    "(#1)",
+    "(e.g. this)",
+    "Sources:\n- manual.pdf",
+    "source 1",
+    "&#91;1&#93;",
+    "`[1]`",
+    "$^{[1]}$",
+    '"sources": ["d1"]',
+    "[1]: https://kb.example/doc/1",
+    "The answer is so.",
+    "and",
+    ".",
+    "\n",
+)
 READ = [(case[0], case[1]) for form in FORMS["read"] for case in form["answers"]]
 
 
+def cited(answer: str) -> Citations:
+    return resolve_citations(trace(answer=answer, passages=PASSAGES))
+
+
 def found(answer: str) -> Citations:
-    return resolve_citations(trace(answer=answer.format(CLAIM), passages=PASSAGES))
+    return cited(answer.format(CLAIM))
 
 
 def scored(metric: str, answer: str) -> tuple[str, float | None, str | None]:
@@ -135,3 +179,43 @@ def test_a_marker_says_nothing(answer: str) -> None:
     # a number that may be of something else is a claim, of little weight
     assert scored("grounding", "{} #1.")[1] == pytest.approx(plain, abs=0.05)
     assert (scored("grounding", "{} and is ranked #7.")[1] or 0) < plain - 0.1
+
+
+class _AllForms:
+    """Says of every text that it may hold every form."""
+
+    def read(self, text: str) -> int:
+        return sum(MARKER_FORMS.values())
+
+
+def _of_markers(rng: random.Random) -> str:
+    """Return a text of markers, of words that stand beside them, and of their signs."""
+    signs = "[](){}<>|#^*@~`:.,;/1 20dpm§¹⁽①†‡«»‹›「」【】（）→📄\u20e3\u2016\u00a0："
+    pieces = [rng.choice(MARKED) for _ in range(rng.randrange(1, 8))]
+    pieces += rng.choices(signs, k=rng.randrange(12))
+    rng.shuffle(pieces)
+    return rng.choice(["", " ", "\n"]).join(pieces)
+
+
+def test_no_marker_is_missed_where_only_some_forms_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(3)
+    answers = [answer.format(CLAIM) for answer, _ in READ]
+    answers += [_of_markers(rng) for _ in range(800)]
+    seen = [cited(answer) for answer in answers]
+    monkeypatch.setattr(citation_markers, "_SIGNS", _AllForms())
+    assert seen == [cited(answer) for answer in answers]
+    assert sum(bool(one.marks or one.unread) for one in seen) > len(READ)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The warranty is 24 months; it begins on the day of purchase, says the shop.",
+        "Yes (for example, when it is new), no (i.e. never): 3.5 litres at 20:15.",
+        "An in-house resource, 5% of all; the document says so in other words.",
+    ],
+)
+def test_an_answer_without_signs_of_markers_is_read_by_no_pattern(answer: str) -> None:
+    assert citation_markers._SIGNS.read(answer) == 0

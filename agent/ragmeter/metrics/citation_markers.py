@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ragmeter.core.folded_text import INVISIBLE
 from ragmeter.metrics.citation_targets import FILE_ENDINGS, LABEL, LEAD, Resolver, Targets
 from ragmeter.metrics.english import ENGLISH
-from ragmeter.metrics.kernel import DOT_ALL, IGNORE_CASE, MULTI_LINE, Found, Pattern, Words
+from ragmeter.metrics.kernel import (
+    DOT_ALL,
+    IGNORE_CASE,
+    MARKER_FORMS,
+    MULTI_LINE,
+    Found,
+    MarkerSigns,
+    Pattern,
+)
 from ragmeter.metrics.plain_text import CIRCLED, RAISED, RAISED_IN_BRACKETS
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
@@ -241,30 +249,6 @@ _SPOKEN = Pattern(
 )
 
 
-class _Headed:
-    """Patterns that begin with a word each; to look for the words first is quicker.
-
-    Args:
-        heads: The words.
-        rest: What follows them.
-    """
-
-    def __init__(self, heads: Sequence[str], rest: str = "") -> None:
-        self._heads = Words(heads)
-        self._patterns = [Pattern(head + rest) for head in heads]
-
-    def stand_in(self, text: str) -> bool:
-        """Return whether one of the patterns is in a text."""
-        for at in self._heads.find(text):  # noqa: SIM110 - any() with its generator takes longer
-            if self._patterns[at].search(text):
-                return True
-        return False
-
-
-_NUMBERED = _Headed(
-    ("ource", "ocument", "oc", "assage", "hunk", "xcerpt", "ontext", "eference"),
-    r"s?\s{1,2}#?\d",
-)
 # "Source: manual.pdf, p. 3" on a line of its own or at the end of one
 _HEADS = (
     r"(?:sources?(?:\s(?:used|documents?|cited|consulted))?|references?|citations?|cited"
@@ -278,8 +262,20 @@ _HEADS = (
 _HEAD_ENDS = (
     r"(?:[sSnraаои]|nen|or|lar|angaben|\(s\))?(?:\s[a-z]{4,9})?[*_ \t\]]{0,4}(?:[:：]|\n|\Z)"
 )
-_HEADED = _Headed(
-    (
+# Which forms an answer may hold: by the words with which those begin that have words, less a first
+# letter that may be a capital, and by the signs of all others.
+_SIGNS = MarkerSigns(
+    named=(
+        "ource",
+        "ocument",
+        "oc",
+        "assage",
+        "hunk",
+        "xcerpt",
+        "ontext",
+        "eference",
+    ),
+    headed=(
         "ource",
         "OURCE",
         "eference",
@@ -301,10 +297,8 @@ _HEADED = _Headed(
         "Kilde",
         "Kaynak",
     ),
-    _HEAD_ENDS,
-)
-_HEADED_BEYOND_ASCII = _Headed(
-    (
+    ends=_HEAD_ENDS,
+    foreign=(
         "éférence",
         "Käll",
         "Źródł",
@@ -323,7 +317,7 @@ _HEADED_BEYOND_ASCII = _Headed(
         "المصدر",
         "المراجع",
         "स्रोत",
-    )
+    ),
 )
 _PICTURED = r"(?:[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]{1,4}[ \t]?)?"
 _SOURCE_LINE = Pattern(
@@ -450,28 +444,24 @@ _Reader = Callable[[_Answer], None]
 
 def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
     """Return the markers of an answer in their order, at most `MAX_MARKS`."""
+    forms = _SIGNS.read(answer)
+    if not forms:
+        return []
     text = answer
-    listed = list(_JSON_SOURCES.finditer(text)) if '":' in text or '" :' in text else []
-    if "`[" in text:
-        text = _uncode_markers(text)
-    if "`" in text or "~~~" in text:
-        text = _CODE.sub(_blank, text)
-    if "$" in text or "\\(" in text or "\\[" in text:
-        text = _MATHS_SPAN.sub(_blank, text)
-    if "&#91;" in text:
-        text = text.replace("&#91;", "    [").replace("&#93;", "]    ")
-    if "&lt;" in text:
-        text = _ESCAPED_TAG.sub(lambda match: f"   <{match[1]}>   ", text)
-    readers = list(_forms(text))
+    listed = _JSON_SOURCES.finditer(text) if forms & MARKER_FORMS["listed"] else []
+    if forms & MARKER_FORMS["code"]:
+        text = _plain_code(text)
+        forms = _SIGNS.read(text)
+    readers = [read for form, read in _READERS if forms & form]
     if not readers and not listed:
         return []
     state = _Answer(text, resolver)
     for match in listed:
         body = match[1].replace('"', " ")
         state.take(*match.span(), resolver.read(body, match.start(), marked=True))
-    if "]:" in text:
+    if forms & MARKER_FORMS["definitions"]:
         _read_definitions(state)
-    if _read_source_lines in readers:
+    if forms & MARKER_FORMS["source_lines"]:
         _read_listed(state)
     for read in readers:
         read(state)
@@ -521,50 +511,19 @@ def _last_number(marker: str) -> int:
     return int(numbers[-1][:9]) if numbers else 0
 
 
-def _forms(text: str) -> Iterator[_Reader]:
-    """Yield the readers of the forms that a text may hold, those of longer markers first."""
-    wide = not text.isascii()
-    square = "[" in text
-    if (wide and "\ue200" in text) or "citeturn" in text:
-        yield _read_turns
-    if "oaicite" in text:
-        yield _read_oaicite
-    if "\\" in text:
-        yield _read_latex
-    if "<" in text:
-        yield _read_tags
-    if "](" in text:
-        yield _read_links
-    if wide:
-        yield _read_wide
-    if wide or "@" in text or "#" in text or "~" in text:
-        yield _read_quoted_ids
-    if square:
-        yield _read_square
-    if "(" in text or (wide and "（" in text):
-        yield _read_round
-    if "{" in text:
-        yield _read_braces
-    if "^" in text:
-        yield _read_carets
-    if "|" in text or "#" in text or (wide and "‖" in text):
-        yield _read_signs
-    if wide:
-        yield _read_raised
-    if wide and ("\u20e3" in text or "«" in text):
-        yield _read_keycaps
-    if wide:
-        yield _read_pictured_files
-    if _NUMBERED.stand_in(text):
-        yield _read_spoken
-    if "://" in text:
-        yield _read_addresses
-    if _HEADED.stand_in(text) or (wide and _HEADED_BEYOND_ASCII.stand_in(text)):
-        yield _read_source_lines
-    if "@" in text or "*" in text or wide:
-        yield _read_repeated
-    yield _read_works
-    yield _read_notes
+def _plain_code(text: str) -> str:
+    """Return a text without code and maths, and with brackets and tags in place of escapes."""
+    if "`[" in text:
+        text = _uncode_markers(text)
+    if "`" in text or "~~~" in text:
+        text = _CODE.sub(_blank, text)
+    if "$" in text or "\\(" in text or "\\[" in text:
+        text = _MATHS_SPAN.sub(_blank, text)
+    if "&#91;" in text:
+        text = text.replace("&#91;", "    [").replace("&#93;", "]    ")
+    if "&lt;" in text:
+        text = _ESCAPED_TAG.sub(lambda match: f"   <{match[1]}>   ", text)
+    return text
 
 
 def _blank(match: Found) -> str:
@@ -1245,3 +1204,32 @@ def _is_index(answer: str, start: int, end: int) -> bool:
         or name in _INDEX_NAMES
         or (name[0].islower() and name != name.lower())
     )
+
+
+# The readers of the forms, those of longer markers first.
+_READERS: tuple[tuple[int, _Reader], ...] = tuple(
+    (MARKER_FORMS[name], read)
+    for name, read in (
+        ("turns", _read_turns),
+        ("oaicite", _read_oaicite),
+        ("latex", _read_latex),
+        ("tags", _read_tags),
+        ("links", _read_links),
+        ("wide", _read_wide),
+        ("quoted_ids", _read_quoted_ids),
+        ("square", _read_square),
+        ("round", _read_round),
+        ("braces", _read_braces),
+        ("carets", _read_carets),
+        ("signs", _read_signs),
+        ("raised", _read_raised),
+        ("keycaps", _read_keycaps),
+        ("pictured_files", _read_pictured_files),
+        ("spoken", _read_spoken),
+        ("addresses", _read_addresses),
+        ("source_lines", _read_source_lines),
+        ("repeated", _read_repeated),
+        ("works", _read_works),
+        ("notes", _read_notes),
+    )
+)

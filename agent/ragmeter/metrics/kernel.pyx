@@ -72,6 +72,21 @@ cdef extern from "native/words.hpp" namespace "ragmeter" nogil:
         vector[size_t] find(const Text&) except +
 
 
+cdef extern from "native/marker_signs.hpp" namespace "ragmeter::MarkerSigns" nogil:
+    cdef enum:
+        CODE, LISTED, DEFINITIONS, TURNS, OAICITE, LATEX, TAGS, LINKS, WIDE, QUOTED_IDS, SQUARE, ROUND
+        BRACES, CARETS, SIGNS, RAISED, KEYCAPS, PICTURED_FILES, SPOKEN, ADDRESSES, SOURCE_LINES
+        REPEATED, WORKS, NOTES
+
+
+cdef extern from "native/marker_signs.hpp" namespace "ragmeter" nogil:
+    cdef cppclass NativeMarkerSigns "ragmeter::MarkerSigns":
+        NativeMarkerSigns(
+            const vector[Letters]&, const vector[Letters]&, const Letters&, const vector[Letters]&
+        ) except +
+        unsigned read(const Text&) except +
+
+
 cdef extern from "native/notation.hpp" namespace "ragmeter" nogil:
     cdef cppclass Key:
         vector[Letters] parts
@@ -399,6 +414,20 @@ cdef class Pattern:
 IGNORE_CASE, MULTI_LINE, DOT_ALL = 1, 2, 4
 
 
+cdef vector[Letters] _long_words(words) except *:
+    """Return words of two characters at least.
+
+    Raises:
+        ValueError: One is shorter.
+    """
+    cdef vector[Letters] out
+    for word in words:
+        if len(word) < 2:
+            raise ValueError("a word has two characters at least")
+        out.push_back(_letters(word))
+    return out
+
+
 cdef class Words:
     """Words that are looked for in a text all at once, also within other words.
 
@@ -409,10 +438,10 @@ cdef class Words:
     cdef NativeWords words
 
     def __cinit__(self, words):
-        for word in words:
-            if len(word) < 2:
-                raise ValueError("a word has two characters at least")
-            self.words.add(_letters(word))
+        cdef vector[Letters] several = _long_words(words)
+        cdef size_t at
+        for at in range(several.size()):
+            self.words.add(several[at])
 
     def stand_in(self, str text not None):
         """Return whether a text has one of the words."""
@@ -422,6 +451,60 @@ cdef class Words:
     def find(self, str text not None):
         """Return the indices of the words that a text has, in order."""
         return self.words.find(_text(text))
+
+
+# The forms of citation markers by name, each a bit of what `MarkerSigns.read` returns.
+MARKER_FORMS = {
+    "code": CODE,
+    "listed": LISTED,
+    "definitions": DEFINITIONS,
+    "turns": TURNS,
+    "oaicite": OAICITE,
+    "latex": LATEX,
+    "tags": TAGS,
+    "links": LINKS,
+    "wide": WIDE,
+    "quoted_ids": QUOTED_IDS,
+    "square": SQUARE,
+    "round": ROUND,
+    "braces": BRACES,
+    "carets": CARETS,
+    "signs": SIGNS,
+    "raised": RAISED,
+    "keycaps": KEYCAPS,
+    "pictured_files": PICTURED_FILES,
+    "spoken": SPOKEN,
+    "addresses": ADDRESSES,
+    "source_lines": SOURCE_LINES,
+    "repeated": REPEATED,
+    "works": WORKS,
+    "notes": NOTES,
+}
+
+
+cdef class MarkerSigns:
+    """Tells which forms of citation markers a text may hold.
+
+    Args:
+        named: Words of which a number follows one: "ource" of "source 1".
+        headed: Words above sources, behind which `ends` matches.
+        ends: The pattern of what follows them.
+        foreign: Such words, whatever follows.
+    """
+
+    cdef NativeMarkerSigns* signs
+
+    def __cinit__(self, named, headed, str ends not None, foreign):
+        self.signs = new NativeMarkerSigns(
+            _long_words(named), _long_words(headed), _letters(ends), _long_words(foreign)
+        )
+
+    def __dealloc__(self):
+        del self.signs
+
+    def read(self, str text not None):
+        """Return the forms of `MARKER_FORMS` that a text may hold, added up; 0 without any."""
+        return self.signs.read(_text(text))
 
 
 cdef PlainSigns plain_signs

@@ -36,17 +36,31 @@ class Words {
 
     // Whether a text has one of the words.
     bool stand_in(const Text& text) const {
-        return each(text, [](size_t) { return true; });
+        return each(text, [](size_t, Py_ssize_t) { return true; });
     }
 
     // Which of the words a text has, in the order in which they were added.
     std::vector<size_t> find(const Text& text) const {
         std::vector<char> has(size_, 0);
         std::vector<size_t> out;
-        each(text, [&](size_t number) { has[number] = 1; return false; });
+        each(text, [&](size_t number, Py_ssize_t) { has[number] = 1; return false; });
         for (size_t number = 0; number < size_; number++)
             if (has[number]) out.push_back(number);
         return out;
+    }
+
+    // Calls with the number of each word and the place where it stands, until a call returns true.
+    template <class Call>
+    bool each(const Text& text, Call call) const {
+        return text.visit([&](const auto& signs) {
+            for (Py_ssize_t at = 0; at + 1 < signs.size; at++) {
+                const size_t place = place_of(signs.at(at), signs.at(at + 1));
+                if (!(begins_[place >> 6] >> (place & 63) & 1)) continue;
+                for (const Word& word : words_[buckets_[place]])
+                    if (stands(word, signs, at) && call(word.number, at)) return true;
+            }
+            return false;
+        });
     }
 
   private:
@@ -62,20 +76,6 @@ class Words {
     }
 
     static size_t place_of(Py_UCS4 one, Py_UCS4 two) { return (one << 7 ^ two) % PLACES; }
-
-    // Calls with the number of each word wherever it stands, until a call returns true.
-    template <class Call>
-    bool each(const Text& text, Call call) const {
-        return text.visit([&](const auto& signs) {
-            for (Py_ssize_t at = 0; at + 1 < signs.size; at++) {
-                const size_t place = place_of(signs.at(at), signs.at(at + 1));
-                if (!(begins_[place >> 6] >> (place & 63) & 1)) continue;
-                for (const Word& word : words_[buckets_[place]])
-                    if (stands(word, signs, at) && call(word.number)) return true;
-            }
-            return false;
-        });
-    }
 
     static constexpr size_t PLACES = 1 << 14;  // one for each pair of ASCII, which others share
     uint64_t begins_[PLACES / 64] = {};  // whether there is a bucket: smaller, for the cache of the processor
