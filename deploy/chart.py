@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import AgentSettings
 
 __all__ = ["CHART", "Value", "generated", "main", "schema", "values"]
@@ -39,6 +40,12 @@ VARIABLE = {  # of a container: the API server says only that it cannot read the
     "type": "object",
     "required": ["name"],
     "properties": {"name": {"type": "string", "minLength": 1}, "value": {"type": "string"}},
+}
+RULE = {  # laid over a default one, so that only the name must be there; the agent checks the rest
+    "type": "object",
+    "required": ["name"],
+    "additionalProperties": False,
+    "properties": dict.fromkeys(AlertRule.model_json_schema()["properties"], True),
 }
 AMOUNT = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
 
@@ -64,6 +71,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "worker.strategy": FREE,
     "worker.minReadySeconds": COUNT,
     "worker.annotations": STRINGS,
+    "alertRules": {"type": "array", "items": RULE},
     "autoscaling.type": {"enum": ["none", "hpa", "keda"]},
     "autoscaling.minReplicas": POSITIVE,
     "autoscaling.maxReplicas": POSITIVE,

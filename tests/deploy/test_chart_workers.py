@@ -11,6 +11,12 @@ from tests.deploy.charts import Object, container, one, pod, refused, render
 
 pytestmark = pytest.mark.real
 
+SASL = {
+    "mode": "worker",
+    "config": {
+        "kafka": {"bootstrap_servers": ["kafka:9092"], "security": {"protocol": "SASL_SSL"}}
+    },
+}
 KAFKA = {"config": {"kafka": {"bootstrap_servers": ["kafka:9092"]}}, "mode": "worker"}
 HPA: Object = {"type": "hpa"}
 
@@ -114,6 +120,27 @@ def test_workers_that_read_spans_are_scaled_by_them_too() -> None:
         ({"secrets": {"judgeApiKey": {"value": "x"}}}, "Additional property value is not allowed"),
         ({"config": {"sampling": {"judge": 2}}}, "Must be less than or equal to 1"),
         ({"mode": "worker"}, "mode worker needs config.kafka.bootstrap_servers"),
+        (KAFKA | {"mode": "standalone"}, "mode standalone reads no Kafka: set mode: worker"),
+        (
+            {"mode": "worker", "config": {"kafka": {"bootstrap_servers": ["fd00::1:9092"]}}},
+            "config.kafka.bootstrap_servers: fd00::1:9092 is no host:port",
+        ),
+        (
+            {"mode": "worker", "config": {"kafka": {"bootstrap_servers": ["http://kafka:9092"]}}},
+            "config.kafka.bootstrap_servers: http://kafka:9092 is no host:port",
+        ),
+        (SASL, "config.kafka.security.protocol SASL_SSL needs a password"),
+        (SASL, "config.kafka.security.username is missing"),
+        (
+            {"config": {"alerts": {"alertmanager_url": ["http://one:9093", "two:9093"]}}},
+            "config.alerts.alertmanager_url: two:9093 is no URL: http://two:9093",
+        ),
+        (
+            {"config": {"judge": {"base_url": "http://judge/v1"}}},
+            "config.judge.base_url needs config.judge.model",
+        ),
+        ({"alertRules": [{"nam": "x"}]}, "alertRules.0: name is required"),
+        ({"alertRules": [{"name": "x", "treshold": 1}]}, "property treshold is not allowed"),
         (KAFKA | {"worker": {"replicas": 9}}, "9 workers cannot share 8 partitions"),
         (KAFKA | {"worker": {"replicas": 0}}, "Must be greater than or equal to 1"),
         (
@@ -178,3 +205,15 @@ def test_native_sidecars_need_a_kubernetes_that_has_them() -> None:
     reported = refused({"mode": "sidecar"}, "--kube-version", "1.28.3")
     assert "sidecar.type native needs Kubernetes 1.29" in reported
     assert render({"mode": "sidecar", "sidecar": {"type": "classic"}}, "--kube-version", "1.28.3")
+
+
+def test_sasl_and_several_alertmanagers_are_taken() -> None:
+    security = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "username": "ragmeter"}
+    servers = ["[fd00::1]:9092", "kafka-0.kafka:9092"]
+    alerts = {"alertmanager_url": ["http://one:9093", "https://two/am"]}
+    config = {"kafka": {"bootstrap_servers": servers, "security": security}, "alerts": alerts}
+    password = {"kafkaPassword": {"existingSecret": "kafka"}}
+    assert render({"mode": "worker", "config": config, "secrets": password})
+    tokens = security | {"mechanism": "OAUTHBEARER"}
+    config["kafka"] = {"bootstrap_servers": ["kafka:9092"], "security": tokens}
+    assert render({"mode": "worker", "config": config})
