@@ -20,6 +20,7 @@ __all__ = [
     "USER",
     "add_user",
     "make_certificates",
+    "make_key_pair",
     "make_token",
     "security_properties",
 ]
@@ -61,6 +62,11 @@ def make_certificates(folder: Path) -> None:
         _openssl(folder, "x509", "-req", *request, *signer, *files)
     key = (folder / "server.key").read_text()
     (folder / "server.pem").write_text(key + (folder / "server.pem").read_text())
+
+
+def make_key_pair(folder: Path, name: str) -> None:
+    """A certificate that has signed itself, NAME.pem, and its key, NAME.key."""
+    _openssl(folder, "req", "-x509", *_new_key(name), "-out", f"{name}.pem")
 
 
 def add_user(bootstrap: str) -> None:

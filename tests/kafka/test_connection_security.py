@@ -23,7 +23,7 @@ from ragmeter.kafka.connection import (
     tls_context,
 )
 
-from tests.kafka_security import PASSWORD, USER, make_token
+from tests.kafka_security import PASSWORD, USER, make_key_pair, make_token
 from tests.kafka_server import KafkaServer
 
 WORDS = {"username": USER, "password": PASSWORD}
@@ -49,11 +49,14 @@ CALLER = {"cert_file": "stranger.pem", "key_file": "stranger.key"}
 REFUSED = [
     ("sasl", CASES[1][1] | {"password": "wrong"}, "refuses kafka.security.username"),
     ("sasl", CASES[3][1] | {"password": "wrong"}, "refuses kafka.security.username"),
-    ("sasl", {}, "listener of another protocol"),
+    ("sasl", {}, "listener of another protocol (kafka.security.protocol)? SASL_PLAINTEXT is"),
+    ("sasl_ssl", {}, "It speaks TLS: SSL or SASL_SSL"),
+    ("sasl_ssl", CASES[1][1], "It speaks TLS: SASL_SSL"),
+    ("sasl_ssl", {"protocol": "SSL", "ca_file": "ca.pem"}, "SASL_SSL is the one with a user"),
     ("sasl_ssl", CASES[4][1] | {"ca_file": "other.pem"}, "certificate is not accepted"),
     ("ssl", {"protocol": "SSL", "ca_file": "ca.pem"}, "cert_file"),
     ("ssl", CASES[5][1] | CALLER, "cert_file"),
-    ("ssl", {}, "listener of another protocol"),
+    ("ssl", {}, "It speaks TLS: SSL or SASL_SSL"),
     ("bootstrap", {"protocol": "SSL"}, "listener of another protocol"),
     ("bootstrap", CASES[1][1], "asks for no password"),
 ]
@@ -170,6 +173,17 @@ def test_a_file_that_is_not_what_it_must_be_is_named(tmp_path: Path) -> None:
             block = KafkaSecurity.model_validate({"protocol": "SSL", key: path})
             with pytest.raises(KafkaSecurityError, match=f"^kafka.security.{key}: .*{why}"):
                 tls_context(block)
+
+
+def test_a_certificate_and_its_key_are_told_apart(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        make_key_pair(tmp_path, name)
+    one = {"protocol": "SSL", "cert_file": tmp_path / "one.pem"}
+    with pytest.raises(KafkaSecurityError, match=r"key_file: none is given, and .*one\.pem holds"):
+        tls_context(KafkaSecurity.model_validate(one))
+    with pytest.raises(KafkaSecurityError, match=r"key_file: .*other\.key is the key of another"):
+        tls_context(KafkaSecurity.model_validate(one | {"key_file": tmp_path / "other.key"}))
+    assert tls_context(KafkaSecurity.model_validate(one | {"key_file": tmp_path / "one.key"}))
 
 
 def test_the_password_of_a_file(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from typing import Any
 
 from ragmeter.config.kafka import KafkaSettings
@@ -17,6 +18,8 @@ from ragmeter.kafka.connection import REACH_SECONDS, aiokafka_options
 
 OTHER_PROTOCOL = "is it a listener of another protocol (kafka.security.protocol)?"
 # Error codes of Kafka's protocol.
+_TLS_SECONDS = 3.0  # for a listener to greet by TLS
+_CLOSE_SECONDS = 0.2  # for the closing handshake of TLS
 _SASL_UNKNOWN = 33
 _SASL_STATE = 34
 _SASL_FAILED = 58
@@ -87,11 +90,36 @@ async def _read_metadata(host: str, port: int, options: dict[str, Any]) -> Any:
         await connection.connect()
         return await connection.send(MetadataRequest(None))  # of all topics
     except (OSError, KafkaError, TimeoutError) as error:
-        raise _ProbeFailed(f"{host}:{port}: {_explain(error, options)}") from None
+        why = _explain(error, options)
+        if why.endswith(OTHER_PROTOCOL):
+            why += await _other_protocol(host, port, options["security_protocol"])
+        raise _ProbeFailed(f"{host}:{port}: {why}") from None
     finally:
         closed = connection.close()
         if closed is not None:  # TLS has a closing handshake; without waiting the socket would leak
-            await asyncio.wait([closed], timeout=0.2)
+            await asyncio.wait([closed], timeout=_CLOSE_SECONDS)
+
+
+async def _other_protocol(host: str, port: int, protocol: str) -> str:
+    """Return which protocols a listener may have that hangs up on one."""
+    if protocol == "SSL":
+        return " SASL_SSL is the one with a user"
+    if protocol == "SASL_SSL":
+        return ""
+    greeted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    greeted.check_hostname = False
+    greeted.verify_mode = ssl.CERT_NONE  # nothing is sent but the greeting
+    try:
+        async with asyncio.timeout(_TLS_SECONDS):
+            _, writer = await asyncio.open_connection(host, port, ssl=greeted)
+    except (OSError, TimeoutError):
+        return " SASL_PLAINTEXT is the one with a user" if protocol == "PLAINTEXT" else ""
+    writer.close()
+    with suppress(OSError, TimeoutError):  # it may want a certificate, or not say good-bye
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await writer.wait_closed()
+    with_tls = "SSL or SASL_SSL" if protocol == "PLAINTEXT" else "SASL_SSL"
+    return f" It speaks TLS: {with_tls}"
 
 
 def _explain(error: Exception, options: dict[str, Any]) -> str:

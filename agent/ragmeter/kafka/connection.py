@@ -57,13 +57,22 @@ def tls_context(security: KafkaSecurity) -> ssl.SSLContext:
         key = security.key_file or security.cert_file
         for name, path in (("cert_file", security.cert_file), ("key_file", key)):
             try:
-                path.open("rb").close()  # OpenSSL's own error does not name the file
+                held = path.read_bytes()  # OpenSSL's own error does not name the file
             except OSError as error:
                 raise _file_error(name, path, error) from None
+            if security.key_file is None and b"CERTIFICATE" in held and b"PRIVATE KEY" not in held:
+                raise KafkaSecurityError(
+                    f"kafka.security.key_file: none is given, and {path} holds no private key"
+                )
         try:
             # an empty password: without one OpenSSL would ask at the terminal for that of a key
             context.load_cert_chain(security.cert_file, key, password="")
         except OSError as error:
+            if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+                raise KafkaSecurityError(
+                    f"kafka.security.key_file: {key} is the key of another certificate than"
+                    f" cert_file, {security.cert_file}"
+                ) from None
             raise _file_error("cert_file", f"{security.cert_file} with {key}", error) from None
     return context
 

@@ -55,7 +55,10 @@ def test_a_file_that_is_away_for_a_moment_leaves_the_old_key(tmp_path: Path) -> 
     file.unlink()
     assert not key.reread()
     assert key.header == "Bearer first"
-    assert key.problem == "the key file cannot be read (No such file or directory)"
+    assert (
+        key.problem
+        == f"the key file {file} (api_key_file) cannot be read: No such file or directory"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "a b", "line\r\nX-Evil: 1", "schlüssel", "x" * 9000])

@@ -74,7 +74,7 @@ class ApiKey:
                 text = source.read(_MAX_KEY_CHARS + 1)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
-            self.problem = f"the key file cannot be read ({reason})"
+            self.problem = f"the key file {self._file} (api_key_file) cannot be read: {reason}"
             return False  # the file may be about to be replaced: the old key is better than none
         self._set(text)
         return self._header != before and self._header is not None
