@@ -58,15 +58,15 @@ def read(stored: list[dict[str, Any]], service: str, name: str) -> list[dict[str
 def test_they_stand_there_once_whatever_content_is_kept() -> None:
     for mode in ("full", "none"):
         stored = scores_in_evidence(body(mode))
-        told = quote_server(failing(), partial(read, stored))
-        assert told.detail[-1] == f'The judge\'s server says: "{WORDS}"'
-        assert len([line for line in told.detail if "server says" in line]) == 1
-        assert all(line.isprintable() for line in told.detail)
+        quoted = quote_server(failing(), partial(read, stored))
+        assert quoted.detail[-1] == f'The judge\'s server says: "{WORDS}"'
+        assert len([line for line in quoted.detail if "server says" in line]) == 1
+        assert all(line.isprintable() for line in quoted.detail)
 
 
 def test_they_stand_in_no_other_incident() -> None:
     stored = json.loads(body())["results"]
     for other in (incident("errors"), failing(ended_at=1.0)):
-        told = quote_server(replace(other, worst=("t1",)), partial(read, stored))
-        assert told.detail == other.detail
+        quoted = quote_server(replace(other, worst=("t1",)), partial(read, stored))
+        assert quoted.detail == other.detail
     assert quote_server(failing(), partial(read, [])).detail == failing().detail

@@ -289,7 +289,7 @@ async def asks(port: Port, first: bytes, *, times: int = 1) -> bytes:
     return reply
 
 
-def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     lines = [record.getMessage() for record in caplog.records]
     return [line for line in lines if words in line]
 
@@ -308,7 +308,7 @@ def test_a_client_that_speaks_tls_to_a_plain_port_is_told_the_cure(
     assert reply.startswith(b"HTTP/1.1 400 ")
     assert b"send to http://" in reply
     assert refused == {"tls": 3}
-    (line,) = told(caplog, "speaks TLS")
+    (line,) = logged(caplog, "speaks TLS")
     assert "http.tls.cert_file" in line
 
 
@@ -347,9 +347,9 @@ def test_what_is_no_http_is_counted_and_named_without_a_word_of_it(
         reply, refused = asked(ask)
     assert b" 400 " in reply
     assert refused == {"protocol": 3}
-    (line,) = told(caplog, "no HTTP request")
+    (line,) = logged(caplog, "no HTTP request")
     assert "console" not in line
-    assert not told(caplog, "Error handling")
+    assert not logged(caplog, "Error handling")
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_a_sender_at_a_wrong_path_is_told_the_right_ones(
     assert reply.status_code == status
     assert words in reply.text
     assert refused == ({"path": 1} if method == "POST" else {})
-    lines = told(caplog, "wrong path")
+    lines = logged(caplog, "wrong path")
     assert len(lines) == (method == "POST")
     assert "\u202e" not in reply.text + "".join(lines)
 
@@ -418,7 +418,7 @@ def test_grpc_over_tls_is_told_the_cure_and_others_get_http_1(
 
     grpc, http = asked_on(None, ask, tls={"cert_file": str(certificate)})
     assert grpc.endswith(b"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
-    assert len(told(caplog, "speaks gRPC")) == 1
+    assert len(logged(caplog, "speaks gRPC")) == 1
     assert http.startswith(b"HTTP/1.1 200 ")
 
 
@@ -458,4 +458,4 @@ def test_who_comes_without_tls_or_without_trust_is_named_once(
 
     assert asked(ask, tls={"cert_file": str(certificate)}) == {"tls": 3}
     words = "send to https://" if plain else "does not trust the certificate"
-    assert len(told(caplog, words)) == 1
+    assert len(logged(caplog, words)) == 1

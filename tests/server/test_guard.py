@@ -75,7 +75,7 @@ def test_probes_need_no_token_and_tell_strangers_nothing() -> None:
     assert alive == (200, "this is /healthz")
     assert ready == scraper == (503, "no\n")
     assert known == (503, "the disk of /secret/path is full")
-    assert asked(lambda found: found.get("/readyz")).text == known[1], "on loopback all is told"
+    assert asked(lambda found: found.get("/readyz")).text == known[1], "on loopback all is shown"
 
 
 def test_what_no_token_opens_is_closed_beyond_loopback() -> None:

@@ -187,7 +187,7 @@ def test_an_error_ends_its_own_trace_only_and_drops_what_is_left_of_it() -> None
         bad = await bench.start(CpuTask(1, fail), *(bench.task("bad", 2) for _ in range(9)))
         good = await bench.start(bench.task("good", 500))
         bench.open()
-        time.sleep(0.1)  # noqa: ASYNC251 - a busy loop is told late, and nothing is done meanwhile
+        time.sleep(0.1)  # noqa: ASYNC251 - a busy loop hears of it late, and does nothing meanwhile
         with pytest.raises(ZeroDivisionError):
             await bad
         assert await good == ["GOOD"]

@@ -172,7 +172,7 @@ def test_it_is_given_up_by_the_trial_that_fails_when_patience_is_over() -> None:
         clock.now += wait
         trials.append(clock.now - begun)
         assert breaker.enter() is not None
-        assert breaker.until_trial is None  # the trial's end is told
+        assert breaker.until_trial is None  # the end of the trial is reported
         breaker.failed(breaker._generation)
     assert trials == [5, 15, 35, PATIENCE]  # the last one before the pause of 40 s is over
     clock.now += LONGEST_PAUSE
