@@ -17,9 +17,9 @@ from ragmeter.core.errors import Unavailable
 from ragmeter.kafka.connection import REACH_SECONDS, aiokafka_options
 
 OTHER_PROTOCOL = "is it a listener of another protocol (kafka.security.protocol)?"
-# Error codes of Kafka's protocol.
 _TLS_SECONDS = 3.0  # for a listener to greet by TLS
 _CLOSE_SECONDS = 0.2  # for the closing handshake of TLS
+# Error codes of Kafka's protocol.
 _SASL_UNKNOWN = 33
 _SASL_STATE = 34
 _SASL_FAILED = 58

@@ -162,10 +162,11 @@ def reply_tokens(span: Span) -> tuple[int | None, int | None]:
                 held = (node.get(key) for key in _USAGE_KEYS)
                 for usage in (node, *(one for one in held if isinstance(one, dict))):
                     given = first_count(usage, _INPUT_COUNTS)
-                    told = first_count(usage, _OUTPUT_COUNTS)
-                    tokens_in += [] if given is None else [given]
-                    thought = first_count(usage, _THOUGHT_COUNTS) or 0
-                    tokens_out += [] if told is None else [told + thought]
+                    if given is not None:
+                        tokens_in.append(given)
+                    written = first_count(usage, _OUTPUT_COUNTS)
+                    if written is not None:
+                        tokens_out.append(written + (first_count(usage, _THOUGHT_COUNTS) or 0))
         if tokens_in or tokens_out:
             return max(tokens_in, default=None), max(tokens_out, default=None)
     return None, None
