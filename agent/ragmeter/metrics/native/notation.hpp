@@ -75,7 +75,7 @@ namespace ragmeter {
 // A share of which both numbers are small, and a part of one unit.
 #define SMALL "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\\d{1,3}"
 #define FRACTION \
-    "1/(?:[2-68]|10)|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10" \
+    "(?:1/(?:[2-68]|10)|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10)(?![ -](?:time|metre|meter)\\b)" \
     "|(?:one|two|three|four|five|six|seven|nine|\\d)[ -](?:third|quarter|fifth|sixth|eighth|tenth)s?(?![\\w-]| part)" \
     "|an? (?:third|quarter|fifth|sixth|eighth|tenth)(?= of (?!an? ))|half(?= of (?!an? ))" \
     "|(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their) )(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" MEASURE ")" \
@@ -107,11 +107,12 @@ const char QUANTITY[] =
     "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
     "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b(?! in the | at night))"
     "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
-    "|(?P<half>(?:(?P<hx>half past|half-past|(?:a )?quarter (?:past|to)) (?P<hp>\\d{1,2}|" HOUR ")(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
+    "|(?P<half>(?:(?P<hx>half past|half-past|(?:a )?quarter (?:past|to)|(?:five|ten|twenty|twenty[ -]five|\\d{1,2})(?: minutes?)? past|(?:five|ten|twenty|twenty[ -]five|\\d{1,2})"
+    "(?: minutes? to|(?: to(?= (?:\\d{1,2}|" HOUR ")(?: (?:" PART_OF_DAY ")|[.,;]|$))))) (?P<hp>\\d{1,2}|" HOUR ")(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
     "|(?P<hq>[1-9]|1[0-2]|" HOUR ")(?: o['’]clock)? (?P<he>" PART_OF_DAY ")\\b))"
     "|(?P<partial>(?P<pf>half|(?:a |one )?quarter|three[ -]quarters|(?:a |one )third|two[ -]thirds|[123]/[234])(?: of)?[ -](?:an? )?"
     "(?:(?P<pm>" MEASURE ")|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
-    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! " UNIT ")\\b)"
+    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! " UNIT "(?!\\w))\\b)"
     "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
     "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>" TENS "ies)\\b)"
@@ -120,7 +121,8 @@ const char QUANTITY[] =
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter|h(?P<q4>[12])(?!\\w)|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
-    "|(?P<times>(?:twice|thrice|(?:" SMALL ") times)\\b|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b))"
+    "|(?P<times>(?:(?:once|twice|thrice|(?:" SMALL ") times|\\d{1,2}x)(?: (?:an?|per|each|every)[ -](?P<period>minute|hour|day|week|month|year)\\b| (?P<daily>hour|dai|week|month|year)ly\\b)"
+    "|(?P<factor>\\d{1,3}[.,]\\d{1,2}|(?:one|two|three|four|five) and an? (?:half|quarter))(?: times|x)(?!\\w)|(?:twice|thrice|(?:" SMALL ") times)\\b|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)))"
     "|(?P<one>(?:an? |every (?:(?P<nth>other|second|third|fourth) )?)(?P<ou>minute|hour|day|week|fortnight|month|year|decade)(?![\\w-]))"
     "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
     "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
@@ -146,7 +148,7 @@ enum Group {
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
     G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
-    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_COUNT
+    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_COUNT
 };
 const char* const GROUPS[] = {
     "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
@@ -158,13 +160,13 @@ const char* const GROUPS[] = {
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
     "cents", "measure", "wmeasure", "hn", "hw", "ten", "tens",
-    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point",
+    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
 const char* const SPELT[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "er cent", "ollar",
-    "noon", "midn", "uarter", "fy", "fiscal", "q1", "q2", "q3", "q4", "usd", "eur", "gbp", "us$",
+    "noon", "midn", " past ", " to ", "uarter", "fy", "fiscal", "q1", "q2", "q3", "q4", "usd", "eur", "gbp", "us$",
     "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
@@ -416,7 +418,7 @@ class Notation {
         std::vector<Quantities> known;
         for (const Quantity& item : items) {
             Letters raw = text.part(item.start, item.end);
-            if (item.figure < 0 && item.kind() == U"interval") raw = U"every " + raw;  // "week" stands in "every second week"
+            if (item.figure < 0 && item.keys.back().is("n") && item.kind() == U"interval") raw = U"every " + raw;  // "week" stands in "every second week"
             bool stands = Context::stands_in(raw, query);
             for (const Text& passage : passages) stands = stands || Context::stands_in(raw, passage);
             // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
@@ -448,8 +450,10 @@ class Notation {
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"min"});
             else if (item.keys[0].is("century"))
                 changes.push_back({item.start, item.end, item.keys[0].parts[1] + U"century"});
-            else if ((item.figure < 0 && item.single.empty()) || item.keys[0].is("times"))
+            else if ((item.figure < 0 && item.single.empty()) || item.keys[0].is("times")) {
+                changes.erase(changes.begin() + (Py_ssize_t)count, changes.end());
                 changes.push_back({item.start, item.end, U"no" + item.keys.back().parts[1] + OTHER});
+            }
             else if (item.few && !item.measured && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
             else if (item.keys[0].is("d") || item.kind() == U"temperature" || item.single.find(U'.') != Letters::npos ||
@@ -1303,6 +1307,40 @@ class Notation {
         return number || word == U"times" || word == U"once" || word == U"twice" || word == U"thrice";
     }
 
+    // "3 times" what is 300 percent of it, and "3 times a day" what is every eight hours.
+    bool times(const Match& match, const Letters& written, const Letters& period, const Letters& factor, Quantity& item) const {
+        const size_t blank = written.find(U' '), end = std::min(blank, written.find(U'x'));
+        if (!factor.empty()) {
+            Decimal value;
+            const size_t part = factor.find(U" and ");
+            if (part != Letters::npos) value.coefficient = digits(small_number(factor.substr(0, part)));
+            if (part != Letters::npos ? !add_part(value, factor.substr(part)) : !parse_figure(factor, true, value)) return false;
+            item.keys = {Key{U"times", value.shown()}};
+            value.exponent += 2;
+            item.keys.push_back(Key{U"n", value.shown(), U"%"});
+            item.keys.push_back(item.keys[0]);
+            return true;
+        }
+        const Letters often = written.substr(0, end);
+        const long number = often == U"once" ? 1 : often == U"twice" ? 2 : often == U"thrice" ? 3 : small_number(often);
+        if (number == 0) return false;
+        if (!period.empty()) {
+            Measure unit;
+            if (!measures_.find(period == U"dai" ? U"day" : period, unit)) return false;
+            item.keys.push_back(Key{U"n", this->written(unit.factor() / (double)number), U"interval"});
+        } else if (number > 1) {
+            item.keys.push_back(Key{U"times", digits(number), U"%"});
+            item.keys.push_back(Key{U"n", digits(number * 100), U"%"});
+        }
+        item.keys.push_back(Key{U"times", digits(number)});
+        if (period.empty() && Py_UNICODE_ISDECIMAL(often[0])) {
+            item.keys.push_back(Key{U"n", digits(number)});
+            item.figure = match.start();
+            item.figure_end = match.start() + (Py_ssize_t)end;
+        }
+        return true;
+    }
+
     // A latitude or longitude, in seconds of an angle.
     static bool degrees(Quantity& item, Letters whole, Letters minutes, Letters seconds, const Letters& point) {
         double value = 0;
@@ -1559,7 +1597,9 @@ class Notation {
                 Letters part = lower(of(G_HX));
                 long hour = small_number(of(whole ? G_HQ : G_HP));
                 if (hour < 1 || hour > 12) return false;
-                long minutes = whole ? 0 : part.find(U"half") != Letters::npos ? 30 : part.back() == 'o' ? -15 : 15;
+                long minutes = whole ? 0 : part.find(U"half") != Letters::npos ? 30 : part.find(U"quarter") != Letters::npos ? 15 : small_number(part.substr(0, part.find(U' ')));
+                if (minutes > 59) return false;
+                if (!whole && part.back() == 'o') minutes = -minutes;
                 return spoken_time(item, (hour * 60 + minutes + 720) % 720, of(whole ? G_HE : G_HD));
             }
             case G_LASTING: return lasting(item, U"duration", number(G_LH) * 3600 + number(G_LM) * 60);
@@ -1634,17 +1674,7 @@ class Notation {
                 item.single += U" " + year;
                 return true;
             }
-            case G_TIMES: {
-                Letters low = lower(of(G_TIMES));
-                long number = low == U"once" ? 1 : low == U"twice" ? 2 : low == U"thrice" ? 3 : small_number(low.substr(0, low.find(U' ')));
-                item.keys.push_back(Key{U"times", digits(number)});
-                if (Py_UNICODE_ISDECIMAL(low[0])) {
-                    item.keys.push_back(Key{U"n", digits(number)});
-                    item.figure = match.start();
-                    item.figure_end = match.start() + (Py_ssize_t)low.find(U' ');
-                }
-                return true;
-            }
+            case G_TIMES: return times(match, lower(of(G_TIMES)), lower(of(match.has(groups_[G_PERIOD]) ? G_PERIOD : G_DAILY)), lower(of(G_FACTOR)), item);
             case G_ONE: {
                 Measure unit;
                 if (!measures_.find(lower(of(G_OU)), unit)) return false;

@@ -61,7 +61,7 @@ class Slots {
   private:
     // `EDGE` is where a sentence, a line or the text begins or ends.
     enum Kind : uint8_t {
-        WORD, EDGE, NUMBER, WEEKDAY, MONTH, ORDINAL, PERIOD, BOUND, COMPASS, CODE, FACTOR, CLOCK, MEASURED, OPPOSITE, LEFT_OUT
+        WORD, EDGE, NUMBER, WEEKDAY, MONTH, ORDINAL, PERIOD, BOUND, COMPASS, CODE, FACTOR, CLOCK, MEASURED, OPPOSITE, DATE, LEFT_OUT
     };
     enum Bound : uint64_t { AT_LEAST, MORE, AT_MOST, LESS, NONE };
 
@@ -119,7 +119,7 @@ class Slots {
     struct BoundName {
         Letters words;
         Bound value;
-        char32_t before;  // '#' of what is one only before a number, '@' only before a date or time
+        char32_t before;  // '#' of what is one only before a number, '@' only before a date or time, '$' before a number that begins no range
     };
 
     void read_names() {
@@ -150,7 +150,7 @@ class Slots {
             {MEASURED, "trillion,tn"},
             {FACTOR, "2,double,doubled,doubles,twofold"}, {FACTOR, "3,triple,tripled,triples,threefold"},
             {FACTOR, "4,quadruple,quadrupled,fourfold"}, {FACTOR, "1/2,halved,halves"},
-            {LEFT_OUT, "every,percent,pct,m,k,b,t,othervalue,othernumber"},
+            {LEFT_OUT, "minus,every,percent,pct,m,k,b,t,othervalue,othernumber"},
         };
         for (const auto& row : rows) {
             const uint64_t value = hash_of(letters(row.words).substr(0, letters(row.words).find(U',')));
@@ -187,9 +187,9 @@ class Slots {
     void read_opposites() {
         static const char* const pairs[][2] = {
             {"rose,rise,rises,risen,rising,increase,increased,increases,increasing,grew,grow,grows,grown,growth,climbed,climb,climbs"
-             ",gained,gain,gains,raise,raised,raises,jumped,surged,up#",
+             ",gained,gain,gains,raise,raised,raises,jumped,surged,soared,advanced,expanded,expands,strengthened,appreciated,up#",
              "fell,falls,fallen,falling,decrease,decreased,decreases,decreasing,declined,decline,declines,dropped,lost,lowered,lowers"
-             ",reduced,reduces,reduction,cut,cuts,shrank,sank,plunged,plummeted,down#"},
+             ",reduced,reduces,reduction,cut,cuts,shrank,sank,plunged,plummeted,slipped,slumped,tumbled,contracted,contracts,weakened,depreciated,down#"},
             {"minimum,lowest,smallest", "maximum,highest,largest,greatest"},
             {"before", "after"}, {"earlier,earliest", "later,latest"}, {"above", "below"}, {"more", "less,fewer"},
             {"including,includes,inclusive", "excluding,excludes,exclusive"}, {"longer,longest", "shorter,shortest"},
@@ -199,6 +199,7 @@ class Slots {
             {"begins,began,begin,starts,started,start", "ends,ended,end"}, {"departs,departed,depart", "arrives,arrived,arrive"},
             {"bought,buys,buy", "sold,sells,sell"}, {"imports,imported,import", "exports,exported,export"},
             {"surplus,profit,profits", "deficit,loss,losses"},
+            {"business,working", "calendar"},
         };
         uint64_t value = 0;
         for (const auto& pair : pairs)
@@ -218,7 +219,7 @@ class Slots {
     void read_bounds() {
         static const struct { Bound value; const char* names; } rows[] = {
             {AT_LEAST, "at least,no fewer than,no less than,not less than,not fewer than,not under,a minimum of,no earlier than"
-                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over"},
+                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,from$,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over"},
             {AT_MOST, "at most,no more than,no later than,not more than,not later than,not exceeding,not exceed,never exceeds"
                       ",never exceed,a maximum of,no longer than,not longer than,no larger than,not larger than,no bigger than,no greater than,no higher than,not above,not over,or less,or fewer,or earlier,or below"
                       ",or under,or older,and under,up to#,within#,until#,by@"},
@@ -228,7 +229,7 @@ class Slots {
             {NONE, "percentage point,percentage points,per cent,basis point,basis points"},
         };
         for (const auto& row : rows) each_of(row.names, [&](Letters name) {
-            const char32_t before = name.back() == '#' || name.back() == '@' ? name.back() : 0;
+            const char32_t before = name.back() == '#' || name.back() == '@' || name.back() == '$' ? name.back() : 0;
             if (before) name.pop_back();
             bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, before});
             each_of(name, U' ', [&](const Letters& word) { add_kind(hash_of(word), BOUND); });
@@ -286,7 +287,11 @@ class Slots {
         } else {
             at = read_word(text, at, to, out);
         }
-        if (!out.empty() && (out.back().kind == NUMBER || out.back().kind == MONTH || out.back().kind == WEEKDAY)) join(text, out);
+        if (!out.empty() && (out.back().kind == NUMBER || out.back().kind == MONTH || out.back().kind == WEEKDAY)) {
+            join(text, out);
+            join_bounds(text, out);
+            join_date(text, out);
+        }
         return at;
     }
 
@@ -412,7 +417,7 @@ class Slots {
         const bool known = kinds_.find(hash.value);  // most words are not
         if (const auto* bounds = known ? bounds_.find(hash.value) : nullptr)
             if (Py_ssize_t bound = read_bound(text, at, *bounds, out)) return bound;
-        bool counted = !out.empty() && out.back().kind == NUMBER && at - out.back().end < 2;
+        const bool counted = !out.empty() && out.back().kind == NUMBER && (at - out.back().end < 2 || is_part_of(text, out.back().end, at));
         if (capital && end == at + 1 && is_behind_label(text, at, out)) {
             out.push_back({at, end, CODE, false, hash.value});
             return end;
@@ -433,18 +438,40 @@ class Slots {
             out.push_back({at, end, counted || is_behind_rate(text, at) ? PERIOD : ORDINAL, false, counts_[1]});
         } else if (counted && end - at == 1 && text.at(at) == 's') {
             out.push_back({at, end, MEASURED, false, hash_of(U"durations")});
-        } else if (const Name* name = find_name(hash.value, capital, counted); name && (!name->open || is_directed(text, end))) {
-            if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, name->open, name->value});
+        } else if (const Name* name = find_name(hash.value, capital, counted || is_rated(text, at)); name && (!name->open || is_directed(text, end))) {
+            const bool gone = name->open && !out.empty() && out.back().kind == WORD && goes(text, out.back(), at);
+            if (gone) {  // "went up by"
+                at = out.back().start;
+                out.pop_back();
+            }
+            if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, name->open && !gone, name->value});
         } else {
             read_plain_word(text, at, end, hash.value, counted, out);
         }
         return end;
     }
 
+    // Whether a word that says that something changes stands right before a place: "went", "came".
+    template <class Source>
+    static bool goes(const Source& text, const Token& word, Py_ssize_t at) {
+        static const std::unordered_set<Letters> words = {U"went", U"go", U"goes", U"gone", U"going", U"came", U"come", U"comes", U"moved", U"moves", U"edged"};
+        if (word.end + 1 != at || word.end - word.start > 5) return false;
+        return words.count(lower(text.part(word.start, word.end)));
+    }
+
+    // Whether "a" stands between a number and its unit: "half a cup", "a quarter of an hour".
+    template <class Source>
+    static bool is_part_of(const Source& text, Py_ssize_t from, Py_ssize_t to) {
+        if (to - from > 7 || to - from < 3 || text.at(to - 1) != ' ') return false;
+        const Letters gap = text.part(from, to);
+        return gap == U" a " || gap == U" an " || gap == U" of a " || gap == U" of an ";
+    }
+
     // Read a word without a meaning of its own, which is no token where it is a stop word.
     template <class Source>
     void read_plain_word(const Source& text, Py_ssize_t at, Py_ssize_t end, uint64_t hash, bool counted, Tokens& out) const {
-        if (end - at >= MOST_SIGNS || english_.is_stop_word(hash)) return;
+        const bool sign = counted && end == at + 1 && is_upper(text.at(at));  // "16 A"
+        if (end - at >= MOST_SIGNS || (!sign && english_.is_stop_word(hash))) return;
         Measure unit;
         if (counted && end - at < 15 && measures_.find(text.part(at, end), unit))
             out.push_back({at, end, MEASURED, false, hash_of(unit.kind + unit.name)});
@@ -455,9 +482,11 @@ class Slots {
     // Where the unit ends that a word over [at, end) is or begins, as "kilowatt" of "kilowatt hour"; 0 if it is none.
     template <class Source>
     Py_ssize_t find_unit(const Source& text, Py_ssize_t at, Py_ssize_t end, Measure& out) const {
-        static const Letters hour = U" hour";
-        const Py_ssize_t next = end + (Py_ssize_t)hour.size();
-        if (next <= text.size && text.at(end) == ' ' && stands(text, hour, end) && measures_.find(text.part(at, next), out)) return next;
+        if (end + 1 < text.size && text.at(end) == ' ' && is_letter(text.at(end + 1))) {
+            Py_ssize_t next = end + 1;
+            while (next < text.size && next - end < 12 && is_letter(text.at(next))) next++;
+            if (measures_.find(text.part(at, next), out)) return next;
+        }
         return measures_.find(text.part(at, end), out) ? end : 0;
     }
 
@@ -513,6 +542,7 @@ class Slots {
             for (Py_ssize_t place = at; stands && place < end; place++) stands = lower_sign(text.at(place)) == name.words[place - at];
             if (!stands || (name.before == '#' && !is_before_number(text, end))) continue;
             if (name.before == '@' && !is_before_date(text, end)) continue;
+            if (name.before == '$' && (!is_before_number(text, end) || leads_to(text, end))) continue;
             if (name.value != NONE) out.push_back({at, end, BOUND, false, name.value});
             return end;
         }
@@ -531,6 +561,19 @@ class Slots {
         read_hash(text, at, text.size, hash);
         const Name* name = find_name(hash.value, is_upper(sign), false);
         return name && name->kind >= NUMBER && name->kind <= ORDINAL;
+    }
+
+    // Whether the number behind a place is the first one of a range or of a way: "from 5 to 9 kg", "from 5 % in May to 9 %".
+    template <class Source>
+    static bool leads_to(const Source& text, Py_ssize_t at) {
+        for (const Py_ssize_t end = std::min(text.size - 9, at + REACH); at < end && !is_edge(text, at); at++) {
+            const Py_UCS4 sign = text.at(at);
+            if (sign == 0x2013 || (sign == '-' && decimal_at(text, at + 1))) return true;
+            if (sign != ' ') continue;
+            for (const char32_t* word : {U" to ", U" until ", U" till ", U" through "})
+                if (text.at(at + 1) == word[1] && stands(text, word, at)) return true;
+        }
+        return false;
     }
 
     // Whether a word whose first letter is there stands at a place.
@@ -616,6 +659,48 @@ class Slots {
         first.end = last.end;
         out.pop_back();
         return true;
+    }
+
+    // Join "at least 9" and "at most 15", which are "between 9 and 15", also where a word stands between: "at least 9
+    // members and at most 15".
+    template <class Source>
+    static void join_bounds(const Source& text, Tokens& out) {
+        if (out.size() < 4 || out.back().kind != NUMBER) return;
+        const bool apart = out.size() > 4 && out[out.size() - 3].kind == WORD;
+        const size_t count = apart ? 5 : 4;
+        const Token *first = &out[out.size() - count], *low = first + 1, *bound = first + count - 2, *last = &out.back();
+        if (first->kind != BOUND || bound->kind != BOUND || first->value + bound->value != AT_LEAST + AT_MOST || first->value % 2) return;
+        if (low->kind != NUMBER || last->low || low->low || bound->start - bound[-1].end > 6 || last->start - bound->end > 2) return;
+        for (Py_ssize_t at = bound[-1].end; at < bound->start; at++)
+            if (!is_lower(text.at(at)) && text.at(at) != ' ' && text.at(at) != ',') return;
+        Token range{first->start, last->end, NUMBER}, word = bound[-1];
+        const bool ascends = first->value == AT_LEAST;
+        range.low = ascends ? low->value : last->value;
+        range.high = ascends ? last->value : low->value;
+        range.value = range.low * 31 + range.high;
+        out.resize(out.size() - count);
+        out.push_back(range);
+        if (apart) out.push_back(word);
+    }
+
+    // Join a day, a month and a year, as one date is exchanged with another one.
+    template <class Source>
+    static void join_date(const Source& text, Tokens& out) {
+        if (out.size() < 3 || out.back().kind != NUMBER || !is_year(text, out.back())) return;
+        const Token *year = &out.back(), *first = year - 2;
+        const bool begins = first->kind == MONTH;
+        const Token &month = *(begins ? first : year - 1), &day = *(begins ? year - 1 : first);
+        if (month.kind != MONTH || (day.kind != NUMBER && day.kind != ORDINAL) || day.low || month.low) return;
+        if (year->start - year[-1].end > 5 || year[-1].start - first->end > 4 || day.end - day.start > 4) return;
+        Token date{first->start, year->end, DATE};
+        date.value = (year->value * 31 + month.value) * 31 + day.value;
+        out.resize(out.size() - 3);
+        out.push_back(date);
+    }
+
+    template <class Source>
+    static bool is_year(const Source& text, const Token& number) {
+        return number.end - number.start == 4 && !number.low && (text.at(number.start) == '1' || text.at(number.start) == '2');
     }
 
     template <class Source>
@@ -809,6 +894,9 @@ class Slots {
         for (Py_ssize_t at = place; at < end && there.size() <= slot;) at = read_next(passage, at, end, there);
         // behind a number the anchor is no unit, which may have two words
         if (there.size() > 1 && (there[1].start != place || there[1].kind == MEASURED)) return true;
+        // a bound or a month may be joined with what is behind it
+        for (size_t token = 1; token < there.size(); token++)
+            if (there[token].kind == BOUND || there[token].kind == MONTH) return true;
         return slot < there.size() && there[slot].kind == wanted.kind;
     }
 
