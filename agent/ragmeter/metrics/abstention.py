@@ -10,7 +10,7 @@ import re
 from ragmeter.core.score import NoScore, Score, make_plain_score
 from ragmeter.metrics.answer_text import MAX_ANSWER
 from ragmeter.metrics.english import ENGLISH
-from ragmeter.metrics.kernel import Pattern, Words, strip_format, strip_markers
+from ragmeter.metrics.kernel import Openings, Pattern, strip_format, strip_markers
 from ragmeter.metrics.language import (
     ENGLISH_CODE,
     LANGUAGES,
@@ -23,16 +23,14 @@ from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 _REFUSALS = ENGLISH["refusals"]
-_REFUSAL = Pattern(
-    re.sub(
-        "<([A-Z_]+)>",
-        lambda name: f"(?:{'|'.join(_REFUSALS['alternatives'][name[1]])})",
-        "|".join(_REFUSALS["rules"]),
-    )
+_REFUSAL = re.sub(
+    "<([A-Z_]+)>",
+    lambda name: f"(?:{'|'.join(_REFUSALS['alternatives'][name[1]])})",
+    "|".join(_REFUSALS["rules"]),
 )
-_CUES = Words(_REFUSALS["cues"])
-# one set of characters first, so that a search skips all others
-_END = Pattern(r"[.!?\n](?:(?<=\n)|(?=\s))")
+_OPENING_CHARS = 600  # characters that may hold the opening sentence
+_SHORT_SENTENCE = 25  # an opening sentence shorter than this ("I see.") is read with the next one
+_OPENINGS = Openings(_REFUSAL, _REFUSALS["cues"], most=_OPENING_CHARS, brief=_SHORT_SENTENCE)
 _ASKS = Pattern(_REFUSALS["asks"])
 
 # By language other than English: plain words of which a refusal has one, and its pattern, which
@@ -45,25 +43,7 @@ for _code, _raw in LANGUAGES["refusals"].items():
     _FOREIGN[_code] = tuple(_raw["cues"]), _rules
 # The languages of answers whose refusals are recognised; too short an answer may be of any.
 REFUSAL_LANGUAGES = frozenset((*READ_BY_ENGLISH, *_FOREIGN))
-_OPENING_CHARS = 600  # characters that may hold the opening sentence
-_SHORT_SENTENCE = 25  # an opening sentence shorter than this ("I see.") is read with the next one
 _FURTHER_CLAIM_CHARS = 200  # so much text after a refusal makes claims worth checking
-
-
-def _strip(text: str) -> str:
-    return strip_markers(strip_format(text))
-
-
-def _opening(answer: str) -> tuple[str, int]:
-    """Return the first sentence in lower case (two if it is short) and its end in the answer."""
-    head = _strip(answer[:_OPENING_CHARS]).lower().replace("’", "'")
-    start = len(head) - len(head.lstrip())
-    end = start
-    while found := _END.search(head, end):
-        end = found.end()
-        if end - start >= _SHORT_SENTENCE:
-            return head[start:end], end
-    return head[start:], len(head)
 
 
 def abstains(answer: str, language: str | None = None) -> bool:
@@ -73,10 +53,10 @@ def abstains(answer: str, language: str | None = None) -> bool:
         answer: The text.
         language: Its language, by `identify_language`, if the caller has it already.
     """
-    head, _ = _opening(answer)
-    if _CUES.stand_in(head) and _REFUSAL.search(head):
+    if _OPENINGS.refuse(answer):
         return True
     if (identify_language(answer) if language is None else language) != ENGLISH_CODE:
+        head, _ = _OPENINGS.read(answer)
         for cues, refusal in _FOREIGN.values():
             if any(cue in head for cue in cues) and re.search(refusal, head):
                 return True
@@ -87,7 +67,8 @@ def abstains(answer: str, language: str | None = None) -> bool:
 
 def has_further_claims(answer: str) -> bool:
     """Return whether an abstaining answer goes on to make claims."""
-    rest = _strip(answer[:MAX_ANSWER])[_opening(answer)[1] :]
+    _, end = _OPENINGS.read(answer)
+    rest = strip_markers(strip_format(answer[:MAX_ANSWER]))[end:]
     return len(" ".join(rest.split())) >= _FURTHER_CLAIM_CHARS
 
 

@@ -129,6 +129,18 @@ cdef extern from "native/answer.hpp" namespace "ragmeter" nogil:
         void find_sentences(const Letters&, vector[Span]&) except +
 
 
+cdef extern from "native/opening.hpp" namespace "ragmeter" nogil:
+    cdef cppclass Opening "ragmeter::OpeningReader::Opening":
+        Letters text
+        Py_ssize_t end
+    cdef cppclass OpeningReader:
+        OpeningReader(
+            const AnswerReader&, const Letters&, const vector[Letters]&, Py_ssize_t, Py_ssize_t
+        ) except +
+        Opening read(const Text&) except +
+        truth refuses(const Text&) except +
+
+
 cdef extern from "native/edits.hpp" namespace "ragmeter" nogil:
     cdef cppclass Edits:
         void add(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t) except +
@@ -612,6 +624,37 @@ def strip_markers(str text not None):
     with nogil:
         answers.strip_markers(letters)
     return _string(letters)
+
+
+cdef class Openings:
+    """Reads the openings of answers: the first sentence, two if it is short.
+
+    Args:
+        refusal: The pattern of one that refuses.
+        cues: Words of which such a one has one.
+        most: How many characters may hold the opening.
+        brief: A sentence of fewer characters is read with the next one.
+    """
+
+    cdef OpeningReader* reader
+
+    def __cinit__(self, str refusal not None, cues, *, Py_ssize_t most, Py_ssize_t brief):
+        self.reader = new OpeningReader(
+            answers[0], _letters(refusal), _long_words(cues), most, brief
+        )
+
+    def __dealloc__(self):
+        del self.reader
+
+    def read(self, str answer not None):
+        """Return the opening in lower case, and its end in the answer."""
+        cdef Opening opening = self.reader.read(_text(answer))
+        return _string(opening.text), opening.end
+
+    def refuse(self, str answer not None):
+        """Return whether an answer refuses in its opening."""
+        cdef bint refuses = self.reader.refuses(_text(answer))
+        return refuses
 
 
 def skip_bullet(str text not None, Py_ssize_t start, Py_ssize_t end):

@@ -664,26 +664,29 @@ class Notation {
 
     // The text with changes, and where each stands in it.
     struct Written {
-        Letters text;
         std::vector<std::pair<Py_ssize_t, Change>> changes;
+        Text text;  // that of before where there are no changes: a copy has four bytes a character
 
-        Written(const Text& from, std::vector<Change> all) {
+        Written(const Text& from, std::vector<Change> all) : text(from) {
+            if (all.empty()) return;
             std::sort(all.begin(), all.end(), [](const Change& one, const Change& other) { return one.start < other.start; });
             Py_ssize_t at = 0;
             for (Change& change : all) {
-                text += from.part(at, change.start);
+                letters_ += from.part(at, change.start);
                 at = change.end;
-                changes.emplace_back((Py_ssize_t)text.size(), change);
-                text += change.text;
+                changes.emplace_back((Py_ssize_t)letters_.size(), change);
+                letters_ += change.text;
             }
-            text += from.part(at, from.size);
+            letters_ += from.part(at, from.size);
+            text = Text(letters_);
         }
+        Written(const Written&) = delete;  // its text may be in itself
 
         // The change of [start, end) of this text as one of the text before.
         Change change_before(Py_ssize_t start, Py_ssize_t end, const Letters& as) const {
             Py_ssize_t first = start, last = end;
             Py_ssize_t from = place_before(start, first, true), to = place_before(end, last, false);
-            return {from, to, text.substr(first, start - first) + as + text.substr(end, last - end)};
+            return {from, to, text.part(first, start) + as + text.part(end, last)};
         }
 
         // Whether a value was marked in [start, end), or a change stands there that is no smaller.
@@ -712,17 +715,19 @@ class Notation {
             }
             return place - shift;
         }
+
+        Letters letters_;
     };
 
     // Mark the values in whose place statements of passages have others, and write those that they have as they do.
     void mark_slots(const Text& text, const std::vector<const Text*>& texts, std::vector<Py_ssize_t>& replaced,
                     std::vector<Change>& changes) const {
         const Written written(text, changes);
-        const Text read(written.text);
+        const Text& read = written.text;
         const std::vector<Records::Found> told = Records::find(read, texts);
         auto add = [&](Py_ssize_t start, Py_ssize_t end, const Letters& as) {
             if (written.is_settled(start, end, as.empty())) return;
-            Change change = written.change_before(start, end, as.empty() ? written.text.substr(start, end - start) + OTHER : as);
+            Change change = written.change_before(start, end, as.empty() ? read.part(start, end) + OTHER : as);
             Py_ssize_t place = change.start;
             put(std::move(change), replaced, changes);
             if (as.empty()) replaced.push_back(place);

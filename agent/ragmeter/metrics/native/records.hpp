@@ -26,14 +26,16 @@ class Records {
         Py_ssize_t size = 1;
         for (const Text* passage : passages) size += passage->size;
         Py_ssize_t searches = std::min(MOST_SEARCHES, MOST_READ / size);  // of passages for a number
-        for (Py_ssize_t start = 0; start < text.size;) {
-            Py_ssize_t end = start;
+        for (Py_ssize_t behind = 0;;) {  // the sentences that have a digit
+            Py_ssize_t start = find_decimal(text, behind), end = start;
+            if (end == text.size) break;
+            while (start > behind && !Slots::is_edge(text, start - 1)) start--;
             while (end < text.size && !Slots::is_edge(text, end)) end++;
             const std::vector<Number> numbers = read_numbers(text, start, end);
             if (!rows.empty() && !numbers.empty()) compare_rows(text, start, end, numbers, rows, passages, searches, out);
             for (const auto& [number, year] : pair_years(numbers))
                 if (searches-- > 0) compare_years(*number, *year, passages, out);
-            start = end + 1;
+            behind = std::min(end + 1, text.size);
         }
         return out;
     }
@@ -57,9 +59,10 @@ class Records {
     static std::vector<Number> read_numbers(const Text& text, Py_ssize_t from, Py_ssize_t to) {
         std::vector<Number> out;
         for (Py_ssize_t at = from; at < to && out.size() < MOST_NUMBERS;) {
-            if (!is_word(text.at(at))) { at++; continue; }
+            at = find_decimal(text, at, to);
+            if (at == to) break;
             Number one{at, at, Letters(), false};
-            bool plain = true;
+            bool plain = at == from || !is_word(text.at(at - 1));
             while (at < to && (is_word(text.at(at)) || ((text.at(at) == ',' || text.at(at) == '.') && decimal_at(text, at + 1) && decimal_at(text, at - 1)))) {
                 const Py_UCS4 sign = text.at(at++);
                 plain = plain && (is_decimal(sign) || sign == ',' || sign == '.');

@@ -152,13 +152,14 @@ struct Text {
     static int commonness(char32_t sign) { return sign < 128 ? ASCII_SIGNS.commonness[sign] : 0; }
 };
 
-// Where the next digit stands, at a place or behind it, or the size of the text.
-inline Py_ssize_t find_decimal(const Text& text, Py_ssize_t at) {
+// Where the next digit stands, at a place or behind it and before `end`, or `end`.
+inline Py_ssize_t find_decimal(const Text& text, Py_ssize_t at, Py_ssize_t end) {
     return text.visit([&](const auto& signs) {
-        while (at < signs.size && !is_decimal(signs.at(at))) at++;
+        while (at < end && !is_decimal(signs.at(at))) at++;
         return at;
     });
 }
+inline Py_ssize_t find_decimal(const Text& text, Py_ssize_t at) { return find_decimal(text, at, text.size); }
 
 OF_EACH_SIGN Py_UCS4 lower_sign(Py_UCS4 sign) {
     if (sign < 128) return sign >= 'A' && sign <= 'Z' ? sign + 32 : sign;
