@@ -214,7 +214,7 @@ _EMPTY_ANSWER = NoScore(Reason.EMPTY_ANSWER, applies=False)
 _NO_ANSWER = NoScore(Reason.NO_ANSWER, applies=False)
 
 
-def _make(
+def build_score(
     metric: str,
     scorer: str,
     state: ScoreState,
@@ -224,8 +224,10 @@ def _make(
     reason: str | None = None,
     detail: dict[str, Any] | None = None,
     fingerprint: str | None = None,
+    stratum: str = "",
+    cheap: float | None = None,
 ) -> Score:
-    """Make a score, a dozen of which each trace has.
+    """Make a score of these fields, a dozen of which each trace has.
 
     A class that is called with keywords packs them into a dictionary first, which takes twice as
     long as this.
@@ -239,8 +241,8 @@ def _make(
     score.probability = probability
     score.detail = detail
     score.fingerprint = fingerprint
-    score.stratum = ""
-    score.cheap = None
+    score.stratum = stratum
+    score.cheap = cheap
     return score
 
 
@@ -253,7 +255,7 @@ def make_scored(
     fingerprint: str | None = None,
 ) -> Score:
     """Make a score with a value, taken under the trace's upstream inclusion probability."""
-    return _make(
+    return build_score(
         metric,
         scorer,
         ScoreState.SCORED,
@@ -275,7 +277,7 @@ def _make_gap(
     """Make the score of a metric without a value."""
     if gap.server:
         detail = {**(detail or {}), "server": gap.server}
-    return _make(
+    return build_score(
         metric,
         scorer,
         ScoreState.UNSCORED if gap.applies else ScoreState.NOT_APPLICABLE,
@@ -289,14 +291,16 @@ def make_not_applicable(
     metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER
 ) -> Score:
     """Make the score of a metric without a meaning for this trace; it enters no estimate."""
-    return _make(
+    return build_score(
         metric, scorer, ScoreState.NOT_APPLICABLE, reason=reason, probability=trace.probability
     )
 
 
 def make_unscored(metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER) -> Score:
     """Make the score of a metric whose input was not captured or not understood."""
-    return _make(metric, scorer, ScoreState.UNSCORED, reason=reason, probability=trace.probability)
+    return build_score(
+        metric, scorer, ScoreState.UNSCORED, reason=reason, probability=trace.probability
+    )
 
 
 def make_score(
@@ -353,7 +357,7 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
 def make_plain_score(metric: str, probability: float, value: float | NoScore) -> Score:
     """Make a built-in score without detail."""
     if not isinstance(value, NoScore):
-        return _make(
+        return build_score(
             metric, BUILTIN_SCORER, ScoreState.SCORED, value=value, probability=probability
         )
     return _make_gap(metric, BUILTIN_SCORER, value, probability=probability)

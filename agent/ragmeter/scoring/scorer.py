@@ -20,6 +20,7 @@ from ragmeter.core.score import (
     Score,
     ScoredTrace,
     ScoreState,
+    build_score,
 )
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
@@ -470,14 +471,15 @@ def _make_unknown(
     reason: str | None = None,
 ) -> list[Score]:
     """Return a result without a value for each of `pairs`."""
+    probability, stratum = terms.probability, terms.stratum
     return [
-        Score(
+        build_score(
             metric,
             scorer,
             state,
             reason=reason,
-            probability=terms.probability,
-            stratum=terms.stratum,
+            probability=probability,
+            stratum=stratum,
             cheap=cheap.get(metric),
         )
         for metric, scorer in pairs
