@@ -55,3 +55,16 @@ def test_without_jobs_there_is_nothing_to_wait_for() -> None:
             pass
 
     asyncio.run(go())
+
+
+def test_a_failure_is_told_in_the_words_of_who_runs_the_jobs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def job() -> None:
+        raise ConnectionError("no broker")
+
+    async def go() -> None:
+        async with run_jobs([job], pause=60, explain=lambda error: f"start it: {error}"):
+            await until_async(lambda: "start it: no broker" in caplog.text)
+
+    asyncio.run(go())

@@ -9,7 +9,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )
-from ragmeter.kafka.rights import missing_right
+from ragmeter.kafka.rights import explain_failure, missing_right
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_the_right_is_named(error: Exception, told: str) -> None:
 
 def test_other_errors_are_none_of_rights() -> None:
     assert missing_right(KafkaConnectionError("away")) == ""
+
+
+def test_a_failure_is_told_in_words_where_there_are_some() -> None:
+    assert "the user needs Read of the group g" in explain_failure(
+        GroupAuthorizationFailedError("g")
+    )
+    assert explain_failure(OSError("away")) == "OSError('away')"

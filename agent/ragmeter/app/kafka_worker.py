@@ -36,6 +36,7 @@ from ragmeter.kafka.broker_probe import BrokersUnreachable, probe_brokers
 from ragmeter.kafka.client_logs import limit_client_logs
 from ragmeter.kafka.owners import PASSING
 from ragmeter.kafka.processors.delivery import TracePreparer
+from ragmeter.kafka.rights import explain_failure
 from ragmeter.kafka.topics import find_topic_problem
 from ragmeter.kafka.worker_app import WorkerApp
 from ragmeter.kafka.worker_view import ProcessReadings, WorkerView
@@ -210,7 +211,7 @@ class _WorkerProcess:
 
     async def run(self, app: WorkerApp) -> int:
         """Run the jobs of the app, and return the exit status when it is time to end."""
-        async with run_jobs(app.jobs, passing=PASSING):
+        async with run_jobs(app.jobs, passing=PASSING, explain=explain_failure):
             status = await self._watch(app)
             if not status:
                 await self._drain(app)

@@ -71,10 +71,12 @@ async def run_jobs(
     end: float = _END_SECONDS,
     *,
     passing: tuple[type[Exception], ...] = (OSError, TimeoutError),
+    explain: Callable[[Exception], str] = repr,
 ) -> AsyncIterator[None]:
     """Run jobs until the end of the block; one that fails restarts after `pause` seconds.
 
-    Cancelled jobs get `end` seconds to end. Errors that are `passing` are logged in one line.
+    Cancelled jobs get `end` seconds to end. Errors that are `passing` are logged in one line, in
+    the words of `explain`.
     """
 
     async def repeat(job: Job) -> None:
@@ -85,7 +87,9 @@ async def run_jobs(
             except Exception as error:
                 defect = not isinstance(error, passing)
                 level = logging.ERROR if defect else logging.WARNING
-                log.log(level, "a job restarts in %.0f s: %r", pause, error, exc_info=defect)
+                log.log(
+                    level, "a job restarts in %.0f s: %s", pause, explain(error), exc_info=defect
+                )
             await asyncio.sleep(pause)
 
     tasks = [asyncio.create_task(repeat(job)) for job in jobs]

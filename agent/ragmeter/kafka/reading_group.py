@@ -16,7 +16,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, IllegalStateError
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.connection import HEARTBEAT_SECONDS, REBALANCE_SECONDS
 from ragmeter.kafka.owners import OwnerGroup, make_consumer
-from ragmeter.kafka.rights import missing_right
+from ragmeter.kafka.rights import explain_failure, missing_right
 from ragmeter.kafka.seeks import Seeks
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ class ReadingGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
             owner = self.owners.get(tp)
             if owner is None:
                 return
-            cause = missing_right(error) or repr(error)
+            cause = explain_failure(error)
             why = f"{tp.topic}/{tp.partition} cannot be read from {owner.expected} on: {cause}"
             if self._unreadable.get(tp) != why:
                 log.error("%s; other partitions go on", why)

@@ -32,3 +32,8 @@ def missing_right(error: BaseException) -> str:
 def name_right(needed: str, names: Iterable[str]) -> str:
     """Return that the user needs a right, such as "Read of the group", on what has these names."""
     return f"the user needs {needed} {', '.join(sorted(names))} {_WHERE}"
+
+
+def explain_failure(error: Exception) -> str:
+    """Return which right is missing, or the error as it is."""
+    return missing_right(error) or repr(error)
