@@ -842,3 +842,17 @@ def test_a_model_that_is_not_served_needs_a_person(code: str) -> None:
     asked = Asked(script(httpx.Response(400, json=error("No such model.", code=code))))
     assert asked.once() == "judge_error"
     assert asked.outcomes == ["denied"]
+
+
+@pytest.mark.parametrize("envelope", ["data", "result", "response", "body"])
+def test_a_completion_in_the_envelope_of_a_gateway_is_opened(envelope: str) -> None:
+    found = read({"code": 0, "msg": "success", envelope: completion("text")})
+    assert isinstance(found, ChatCompletion)
+    assert found.text == "text"
+
+
+def test_a_failure_that_only_a_number_tells_is_known_by_its_words() -> None:
+    spent = failed({"code": 1113, "msg": "Insufficient balance or no resource package."})
+    assert spent.hopeless
+    assert "Insufficient balance" in spent.words
+    assert not failed({"code": 1305, "msg": "The model is busy, try again later."}).hopeless

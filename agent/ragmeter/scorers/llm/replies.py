@@ -127,6 +127,7 @@ _PAUSE = re.compile(
 _PAUSE_KEYS = ("retryDelay", "retry_delay", "retry_after", "retryAfter", "retry_after_seconds")
 # The model wrote what is no JSON, which the next attempt may not do.
 _GENERATION_CODES = {"json_validate_failed"}
+_ENVELOPES = ("data", "result", "response", "body")
 _BEHIND = "provider returned error"  # all that OpenRouter says itself
 
 
@@ -190,6 +191,7 @@ def decode_json(body: bytes) -> Any:
 def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
     if isinstance(reply, list) and len(reply) == 1:  # Gemini's endpoint wraps errors in an array
         reply = reply[0]
+    reply = _unwrapped(reply)
     if isinstance(reply, dict) and not reply.get("choices") and (failed := _failed_by_code(reply)):
         return failed
     if isinstance(reply, dict) and _fails(reply):
@@ -222,6 +224,16 @@ def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
         served=ServedModel.from_reply(reply),
         usage=_usage(reply.get("usage")),
     )
+
+
+def _unwrapped(reply: Any) -> Any:
+    """Return the completion that a gateway has put into an envelope of its own."""
+    if isinstance(reply, dict) and not reply.get("choices"):
+        for key in _ENVELOPES:
+            inner = reply.get(key)
+            if isinstance(inner, dict) and isinstance(inner.get("choices"), list):
+                return inner
+    return reply
 
 
 def _first_choice(choices: Sequence[Any]) -> Any:
@@ -291,13 +303,13 @@ def _is_blocked(reply: Any) -> bool:
 def _failed_by_code(reply: Mapping[str, Any]) -> FailedAttempt | None:
     """Return the failure of a reply with status 200 whose number says that it is one.
 
-    MiniMax has it in `base_resp`, Baidu beside its words.
+    MiniMax has it in `base_resp`, Baidu and Zhipu beside their words.
     """
     holder = reply.get("base_resp")
     holder = holder if isinstance(holder, Mapping) else reply
-    number = holder.get("status_code", holder.get("error_code"))
-    words = _first_text(holder, "status_msg", "error_msg")
-    if type(number) is not int or number == 0 or not words:
+    number = holder.get("status_code", holder.get("error_code", holder.get("code")))
+    words = _first_text(holder, "status_msg", "error_msg", "msg")
+    if type(number) is not int or number in (0, 200) or not words:
         return None
     return read_error_reply(502, {"error": {"message": words}}, b"")
 
