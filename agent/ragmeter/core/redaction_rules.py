@@ -119,6 +119,7 @@ _IS_VERSION = re.compile(
     r"|[ -]?(?:alpha|beta|rc\d?|snapshot)\b",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"[^\W\d]|[§#=<>~]")
 _DOTTED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _BEFORE = 48  # characters before a finding that may name it so
 
@@ -471,7 +472,9 @@ def _is_address(text: str) -> bool:
 def _address(text: str, start: int, end: int) -> int | None:
     match = text[start:end]
     before = text[max(start - _BEFORE, 0) : start]
-    if _NAMES_VERSION.search(before):
+    if _WORD.search(before) is None:  # as in a list of addresses
+        before = ""
+    elif _NAMES_VERSION.search(before):
         return None
     dots = _DOTTED.match(match)
     if (
