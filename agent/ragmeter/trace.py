@@ -108,6 +108,7 @@ _FINISH_REASONS = {
     "error": ("error", "failed", "malformed_function_call", "other", "incomplete"),
 }
 _FINISH_BY_WORD = {word: reason for reason, words in _FINISH_REASONS.items() for word in words}
+_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MAX_FINISH_REASON = 64  # characters; a longer text is no reason
 _MAX_SOURCE = 1_000  # characters of what names the source of a citation
 
@@ -120,6 +121,7 @@ class Guess(StrEnum):
     RETRIEVAL_QUERY = "retrieval_query"
     TOOL_ARGUMENTS = "tool_arguments"
     TOOL_RESULT = "tool_result"
+    PROMPT_TEXT = "prompt_text"
     STEP_OUTPUT = "step_output"
     LAST_CALL = "last_call"
     FIRST_CHOICE = "first_choice"
@@ -137,7 +139,8 @@ def read_finish_reason(value: object) -> str | None:
     """Return a finish reason in the words of all providers alike; None for anything else."""
     if not isinstance(value, str) or not value.strip() or len(value) > _MAX_FINISH_REASON:
         return None
-    word = value.strip().rpartition(".")[2].lower()  # `FinishReason.STOP`
+    word = value.strip().rpartition(".")[2]  # `FinishReason.STOP`
+    word = _WORD_START.sub("_", word).lower()  # `endTurn`, of Strands in TypeScript
     word = word.removeprefix("finish_reason_")
     if word in ("none", "null"):
         return None

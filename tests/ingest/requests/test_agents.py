@@ -41,7 +41,7 @@ R, G, M = "right", "guessed", "missing"
 # tokens, model), as each application had it. What is None is in none of its spans.
 AGENTS: dict[str, tuple[int | None, list[str] | None, str | None, int | None, str]] = {
     "pydantic-ai": (1, TEXTS, SERVED, 407, "rgrrr"),
-    "pydantic-ai-own": (0, None, SERVED, 200, "gmrrr"),
+    "pydantic-ai-own": (0, TEXTS, SERVED, 200, "ggrrr"),
     "openai-agents": (1, TEXTS, ASKED, 407, "ggrrg"),
     "smolagents": (1, TEXTS, ASKED, 407, "rgrrg"),
     "agno": (1, TEXTS, ASKED, 407, "rgrrg"),
@@ -53,7 +53,7 @@ AGENTS: dict[str, tuple[int | None, list[str] | None, str | None, int | None, st
     "autogen": (None, None, None, None, "mmmmm"),
     "llama-index-workflow": (0, TEXTS, SERVED, 200, "grrrr"),
     "instructor": (0, TEXTS, SERVED, 200, "grgrr"),
-    "openllmetry-qdrant": (0, None, SERVED, 200, "gmrrr"),
+    "openllmetry-qdrant": (0, TEXTS, SERVED, 200, "ggrrr"),
     "openllmetry-chroma": (0, CHROMA, SERVED, 200, "grrrr"),
     "vercel-ai": (1, TEXTS[:2], SERVED, 407, "rgrrr"),
 }

@@ -32,6 +32,7 @@ from ragmeter.reasons import Reason
 
 _PROMPT = "gen_ai.content.prompt"
 _COMPLETION = "gen_ai.content.completion"
+_ADOT_CONTENT = ("message", "content")
 _MAX_LINES = 500  # messages of one text, the last ones
 _ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): ", re.MULTILINE)
 _ROLE_NAMES = {"human": "user", "ai": "assistant", "developer": "system"}
@@ -88,3 +89,41 @@ def read_message_lines(text: Any) -> list[ChatMessage]:
         ChatMessage(_ROLE_NAMES.get(mark[1], mark[1]), scalar_text(text[mark.end() : end].strip()))
         for mark, end in zip(marks, ends, strict=True)
     ]
+
+
+def matches_adot(span: Span) -> bool:
+    """Return whether AWS' distribution has moved the content of a span into an event.
+
+    It is named as the scope of the span is (`LLOHandler`; the spans of AgentCore have it).
+    """
+    return bool(span.scope) and any(event.name == span.scope for event in span.events)
+
+
+def read_adot(span: Span, full: bool = True) -> SpanContent:
+    """Read the messages that AWS' distribution has moved into an event."""
+    content = SpanContent(convention="adot")
+    if not full and defer_content(content):
+        return content
+    for event in span.events:
+        if event.name == span.scope:
+            prompts = read_messages(_adot_messages(event.attributes.get("input")))
+            replies = read_messages(_adot_messages(event.attributes.get("output")))
+            text = last_text_of(prompts, "user")
+            content.query, content.query_gap = find_question(text)
+            text = last_text_of(replies, "assistant")
+            content.answer, content.answer_gap = find_answer(text)
+    return content
+
+
+def _adot_messages(side: Any) -> list[Any]:
+    """Return messages whose content Strands has put into an object, or into JSON text of parts."""
+    opened = parse_nested_json(side)
+    messages = opened.get("messages") if isinstance(opened, dict) else None
+    found = []
+    for message in messages[-_MAX_LINES:] if isinstance(messages, list) else ():
+        if isinstance(message, dict):
+            content = parse_nested_json(message.get("content"))
+            if isinstance(content, dict) and not content.keys().isdisjoint(_ADOT_CONTENT):
+                content = first_value(content, _ADOT_CONTENT)
+            found.append({**message, "content": parse_nested_json(content)})
+    return found

@@ -313,9 +313,17 @@ def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | N
         return None
     if len(value) == 1 and isinstance(value[0], list):
         return read_documents(value[0], depth=depth + 1)  # a batch of one query
-    items = (read_document(item) for item in value[:MAX_DOCUMENTS])
+    held = [_json_of(item) for item in value[:MAX_DOCUMENTS]]
+    if len(held) == 1 and held[0] is not value[0]:
+        return read_documents(held[0], depth=depth + 1)
+    items = (read_document(item) for item in held)
     documents = [document for document in items if document is not None]
     return documents if documents or not value else None
+
+
+def _json_of(item: Any) -> Any:
+    """Return what Bedrock's blocks and n8n's items hold as `json`, any other item as it is."""
+    return item["json"] if isinstance(item, dict) and isinstance(item.get("json"), dict) else item
 
 
 def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] | None:
@@ -558,7 +566,7 @@ def read_flattened_documents(
     """
     items = flattened_items(attributes, prefix)
     if not items:
-        return ([] if attributes.get(prefix) in ([], "[]") else None), False  # DSPy found nothing
+        return _whole_list(attributes.get(prefix)), False
     documents = []
     for _, item in items[:MAX_DOCUMENTS]:
         text = scalar_text(item.get("document.content"))
@@ -572,3 +580,13 @@ def read_flattened_documents(
         document.metadata = read_metadata(item.get("document.metadata"))
         documents.append(document)
     return documents, items[0][0] > 0
+
+
+def _whole_list(value: Any) -> list[RetrievedDocument] | None:
+    """Read the documents that stand in one attribute, as applications write them by hand."""
+    if value in ([], "[]"):  # DSPy found nothing
+        return []
+    documents = read_tool_documents(value) if isinstance(value, str | list) else None
+    texts = [document.text.split() for document in documents or () if document.text]
+    worded = sum(map(len, texts)) >= _MIN_SENTENCE * len(texts)  # else ids, or names
+    return documents if texts and worded else None

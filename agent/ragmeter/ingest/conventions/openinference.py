@@ -76,7 +76,7 @@ def read_openinference(span: Span, full: bool = True) -> SpanContent:
     content = _bare_content(span, _openinference_role(span))
     content.tags = _metadata_tags(attributes.get("metadata"), attributes.get("tag.tags"))
     content.prompt_version = scalar_text(attributes.get("llm.prompt_template.version"))
-    if full or has_flattened_items(attributes, _RETRIEVED) or not defer_content(content):
+    if full or _holds_documents(attributes) or not defer_content(content):
         _fill_content(span, content)
     if content.role is not SpanRole.EMBEDDING:
         content.model = first_text(attributes, _MODEL)
@@ -106,7 +106,13 @@ def _openinference_role(span: Span) -> SpanRole:
     ):
         if has_flattened_items(attributes, prefix):
             return guess
+    if _RETRIEVED in attributes:
+        return SpanRole.CHAIN if "output.value" in attributes else SpanRole.RETRIEVER
     return SpanRole.OTHER
+
+
+def _holds_documents(attributes: Mapping[str, AttributeValue]) -> bool:
+    return _RETRIEVED in attributes or has_flattened_items(attributes, _RETRIEVED)
 
 
 def _builds_prompt(span: Span) -> bool:
@@ -144,7 +150,7 @@ def _fill_content(span: Span, content: SpanContent) -> None:
         if content.query is None:
             content.query, content.query_gap = _crew_question(attributes)
         content.answer, content.answer_gap = find_answer(output_value)
-        if has_flattened_items(attributes, _RETRIEVED):
+        if _holds_documents(attributes):
             content.documents, cut = read_flattened_documents(attributes, _RETRIEVED)
             content.documents_gap = Reason.PASSAGES_TRUNCATED if cut else None
 

@@ -110,6 +110,22 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
     return _beside_context(text, marks)
 
 
+def context_sections(text: str) -> list[str]:
+    """Return what stands below each label of context in a prompt, up to the next part of it."""
+    marks = list(_labels().finditer(text))
+    kinds = [_label_kind(mark) for mark in marks]
+    sections = []
+    for n, kind in enumerate(kinds):
+        if kind == "context" and (not n or kinds[n - 1] != "context"):
+            ends = (
+                mark.start()
+                for mark, other in zip(marks[n + 1 :], kinds[n + 1 :], strict=True)
+                if other != "context"
+            )
+            sections.append(text[marks[n].end() : next(ends, len(text))].strip())
+    return sections
+
+
 def _beside_context(text: str, marks: Sequence[re.Match[str]]) -> str | None:
     """Return a question without a label, before the context or behind the tag that ends it."""
     before = text[: marks[0].start()].strip() if marks else ""

@@ -23,6 +23,7 @@ from ragmeter.ingest.conventions import (
     otel_genai,
     platforms,
     vector_databases,
+    workflows,
 )
 from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
@@ -100,6 +101,9 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("monocle", platforms.read_monocle),
     Convention("haystack", haystack.read_haystack),
     Convention("spring_ai", frameworks.read_spring_ai),
+    Convention("n8n", workflows.read_n8n),
+    Convention("langflow", workflows.read_langflow),
+    Convention("mastra", workflows.read_mastra),
     _OPENINFERENCE,
     Convention("openllmetry", openllmetry.read_openllmetry),
     Convention("loongsuite"),
@@ -129,6 +133,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("sentry", platforms.read_sentry),
     Convention("pipecat", frameworks.read_pipecat),
     Convention("content_events", content_events.read_content_events),
+    Convention("adot", content_events.read_adot, content_events.matches_adot),
     Convention("otel_genai", otel_genai.read_otel_genai),
 )
 PLAIN = Convention("plain", functions.read_plain)

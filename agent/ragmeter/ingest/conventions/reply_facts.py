@@ -115,7 +115,8 @@ def finish_reason(span: Span) -> str | None:
         given += (event.attributes.get(key) for key in ("finish_reason", "gen_ai.choice"))
         body = parse_nested_json(event.attributes.get("gen_ai.event.content"))
         given.append(body.get("finish_reason") if isinstance(body, dict) else None)
-        messages = parse_nested_json(event.attributes.get("gen_ai.output.messages"))
+        key = "output" if event.name == span.scope else "gen_ai.output.messages"
+        messages = parse_nested_json(event.attributes.get(key))
         given += _found(messages, _REASON_KEYS)
     for value in given:
         opened = parse_nested_json(value)

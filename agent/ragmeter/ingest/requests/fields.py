@@ -604,7 +604,9 @@ class _RequestFields:
         return None, None
 
     def passages_guess(self) -> Guess | None:
-        """Return the doubt about the passages: nobody has said that a tool is a retrieval."""
+        """Return the doubt about the passages: nobody has said what a tool or a text is."""
+        if self.retrieved.prompted:
+            return Guess.PROMPT_TEXT
         likely = self.retrieved.guessed or any(
             node.tool_use is ToolUse.LIKELY for node in self.retrieved.spans
         )

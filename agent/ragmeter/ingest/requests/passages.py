@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions.documents import read_tool_documents
 from ragmeter.ingest.conventions.given_documents import read_given_documents
+from ragmeter.ingest.conventions.prompt_passages import read_prompt_documents
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, SpanRole
 from ragmeter.ingest.conventions.tool_results import (
     read_call_messages,
@@ -39,6 +40,7 @@ class RetrievedPassages:
 
     Attributes:
         guessed: Whether nobody has said that the tool that gave them retrieves.
+        prompted: Whether they stand in a prompt alone.
         tools: Whether the result was taken, by the name of a tool that only messages tell of.
         tool_calls: The call whose messages do, by that name.
     """
@@ -47,6 +49,7 @@ class RetrievedPassages:
     gap: Reason | None = None
     spans: list[SpanNode] = field(default_factory=list)
     guessed: bool = False
+    prompted: bool = False
     tools: dict[str, bool] = field(default_factory=dict)
     tool_calls: dict[str, SpanNode] = field(default_factory=dict)
 
@@ -83,7 +86,8 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
     The innermost chain with documents counts, or a model call that searches by itself (grounding
     with a search tool); else the documents that the request of a call holds, and the results of
     tools that it was given; without such documents first the reply of a call that has the provider
-    search. Where no call tells a result, the reply of an agent may hold those of its tools.
+    search. Where no call tells a result, the reply of an agent may hold those of its tools, and at
+    last the text of a prompt.
     """
     nodes = list(node.walk())
     holders = [
@@ -131,6 +135,13 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
                 given.guessed = given.guessed or use is ToolUse.LIKELY
                 if call not in given.spans:
                     given.spans.append(call)
+    if given.documents is None:
+        for call, sent in zip(reversed(calls), reversed(messages), strict=True):
+            given.documents = read_prompt_documents(call.span, sent)
+            if given.documents is not None:
+                given.prompted = True
+                given.spans.append(call)
+                break
     if given.documents is None:
         gaps = (below.preview.documents_gap for below in nodes)
         given.gap = next((gap for gap in gaps if gap), Reason.NO_PASSAGES_CAPTURED)
