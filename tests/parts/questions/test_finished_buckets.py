@@ -12,6 +12,7 @@ from ragmeter.parts.questions.traffic import (
     DAY,
     HOUR,
     BucketRange,
+    QuestionMoments,
     RequestBuckets,
     RequestColumns,
     RequestSums,
@@ -20,6 +21,7 @@ from ragmeter.parts.questions.traffic import (
 from ragmeter.windows.windows import Windows
 
 START = 1_790_000_000.0
+EMPTY = QuestionMoments(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def request(at: float, rng: random.Random) -> RequestColumns:
@@ -93,3 +95,35 @@ def test_times_are_those_of_windows_read_for_the_first_time(late: float) -> None
             found = TotalTimes(windows, traffic, "bot").histogram(buckets)
             anew = TotalTimes(windows, RequestBuckets(whole=True), "bot").histogram(buckets)
             assert (found and found.counts) == (anew and anew.counts)
+
+
+def test_what_readers_made_of_finished_buckets_is_kept_until_one_of_them_changes() -> None:
+    rng = random.Random(6)
+    traffic = RequestBuckets(whole=True)
+    for number in range(200):
+        traffic.add(request(START + 300 * number, rng))
+    past = BucketRange(START // HOUR * HOUR, START // HOUR * HOUR + 6 * HOUR, HOUR)
+    first = traffic.sums(past)
+    worth = worth_of(first, "works", tenants=True)
+    traffic.add(request(START + 300 * 199 + 1, rng))
+    assert traffic.sums(past) is first
+    assert first.known["works", True] == worth
+    traffic.add(request(START + 300, rng))
+    again = traffic.sums(past)
+    assert again.dump() == summed_anew(traffic, past).dump() != first.dump()
+    assert worth_of(again, "works", tenants=True) != worth
+
+
+def test_moments_follow_every_change_of_the_sums() -> None:
+    rng = random.Random(7)
+    sums, other = RequestSums(), RequestSums()
+    other.add_requests(request(START, rng), whole=True)
+    assert sums.of("works") is None
+    sums.add_requests(request(START, rng), whole=True)
+    assert (sums.of("works") or EMPTY).n == 1
+    sums.add_requests(request(START, rng), whole=False)
+    assert (sums.of("works") or EMPTY).n == 2
+    sums.add(other)
+    assert (sums.of("works") or EMPTY).n == 3
+    assert sums.of("grounded") is None
+    assert RequestSums.load(sums.dump()).of("works") == sums.of("works") == sums.copy().of("works")

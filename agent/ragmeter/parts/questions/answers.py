@@ -25,7 +25,6 @@ from ragmeter.parts.questions.levels import (
 )
 from ragmeter.parts.questions.movements import (
     TotalTimes,
-    latency_level,
     latency_movement,
     share_movement,
     usual_buckets,
@@ -196,7 +195,8 @@ class AskedService:
         """Return the p95 of the total time in some buckets, None without enough requests."""
         tenants = buckets.end - buckets.start <= WINDOWS["6h"]
         dependence = dependence_of(self.sums(buckets), "fast", tenants=tenants)
-        return latency_level(self.latency.histogram(buckets), window, dependence=dependence)
+        level = self.latency.level(buckets, dependence=dependence)
+        return level if level is None or not window else replace(level, window=window)
 
 
 class Moment:
@@ -458,8 +458,9 @@ def _movement(
             service = moment.service
             movement = latency_movement(
                 question,
-                recent=(moment.recent, service.latency.histogram(moment.hour)),
-                usual=(moment.usual_sums, service.latency.histogram(moment.usual)),
+                times=service.latency,
+                recent=(moment.recent, moment.hour),
+                usual=(moment.usual_sums, moment.usual),
             )
             before = service.p95(moment.usual)
             usual = None if before is None else before.value

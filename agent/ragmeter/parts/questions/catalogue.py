@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Literal, NamedTuple
 
 from ragmeter.core.feedback import PEOPLE
@@ -174,6 +175,7 @@ QUESTION_OF: Mapping[str, str] = {
 """The question that a metric tells of."""
 
 
+@cache
 def scores_of(question: str) -> tuple[tuple[str, str], ...]:
     """Return (metric, scorer) of what tells of single traces, the most trusted source first."""
     own = [(pair, reader) for pair, reader in READERS.items() if reader.question == question]

@@ -256,6 +256,9 @@ def sampled_level(question: QuestionSpec, source: Source, stretch: TimeStretch) 
     The interval of `model` is about what people would say: it includes how far the mean of the
     model is usually off.
     """
+    has = stretch.samples.has
+    if not (has(question.name, source) or (source == "labels" and has(question.name, "model"))):
+        return None  # most services have no labels and no judge
     valued = _valued(question, source, stretch)
     own = _estimate(question, source, valued, stretch)
     if source == "model":

@@ -134,6 +134,7 @@ class TotalTimes:
         self._service = service
         self._segment = segment
         self._found: dict[BucketRange, LogHistogram | None] = {}
+        self._levels: dict[tuple[BucketRange, float], Level | None] = {}
 
     def histogram(self, buckets: BucketRange) -> LogHistogram | None:
         """Return the histogram of some buckets, which is read once; None without a request."""
@@ -150,10 +151,20 @@ class TotalTimes:
         kept = self._traffic.finished
         if key not in kept:
             kept[key] = self._add(LogHistogram(), width, done)
-        total = LogHistogram()
-        total.merge(kept[key])
-        self._add(total, width, left)
+        total: LogHistogram = kept[key]
+        if left:
+            total = LogHistogram()
+            total.merge(kept[key])
+            self._add(total, width, left)
         return total if total.n else None
+
+    def level(self, buckets: BucketRange, *, dependence: float) -> Level | None:
+        """Return the `latency_level` of some buckets, which is found once."""
+        key = (buckets, dependence)
+        if key not in self._levels:
+            histogram = self.histogram(buckets)
+            self._levels[key] = latency_level(histogram, dependence=dependence)
+        return self._levels[key]
 
     def _add(self, total: LogHistogram, width: int, numbers: range) -> LogHistogram:
         for number in numbers:
@@ -195,27 +206,29 @@ def latency_level(
 def latency_movement(
     question: QuestionSpec,
     *,
-    recent: tuple[RequestSums, LogHistogram | None],
-    usual: tuple[RequestSums, LogHistogram | None],
+    times: TotalTimes,
+    recent: tuple[RequestSums, BucketRange],
+    usual: tuple[RequestSums, BucketRange],
 ) -> tuple[Movement, bool] | None:
     """Return the movement of the p95 in seconds, and whether it counts as moved for the worse.
 
     Args:
         question: That of the p95.
-        recent: What the requests of the last hour tell, and their times.
+        times: The times of the service.
+        recent: What the requests of the last hour tell, and its buckets.
         usual: The same of the usual.
 
     Returns:
         None where either stretch has too few requests.
     """
-    sums, histogram = recent
-    sums_before, histogram_before = usual
+    sums, hour = recent
+    sums_before, before = usual
     dependence = dependence_of(sums, question.name, tenants=True)
     dependence_before = dependence_of(sums_before, question.name, tenants=False)
     found = _latency_change(
         question,
-        latency_level(histogram, dependence=dependence),
-        latency_level(histogram_before, dependence=dependence_before),
+        times.level(hour, dependence=dependence),
+        times.level(before, dependence=dependence_before),
     )
     if found is not None:
         return found
@@ -224,8 +237,8 @@ def latency_movement(
         return None
     return _latency_change(
         question,
-        latency_level(histogram, dependence=effect),
-        latency_level(histogram_before, dependence=effect),
+        times.level(hour, dependence=effect),
+        times.level(before, dependence=effect),
     )
 
 

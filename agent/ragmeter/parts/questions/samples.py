@@ -224,6 +224,10 @@ class SampleRange:
                     _add_to(columns, sample, question, source)
         return cls(columns, -math.inf, math.inf)
 
+    def has(self, question: str, source: str) -> bool:
+        """Return whether a source says anything of the samples at any time, by a question."""
+        return bool(self._columns.get((question, source)))
+
     def valued(self, question: str, source: str) -> SourceValues:
         """Return what a source says of them, by a question."""
         slices = []

@@ -230,7 +230,7 @@ class RequestSums:
         strata: Weight of the requests by stratum of a sampled tier.
     """
 
-    __slots__ = ("_bins", "_known", "_moments", "_slots", "_times", "strata")
+    __slots__ = ("_bins", "_by_question", "_known", "_moments", "_slots", "_times", "strata")
 
     def __init__(self) -> None:
         # arrays of the standard library: one number of them is changed far faster than of numpy's
@@ -240,6 +240,7 @@ class RequestSums:
         self._times: array[float] | None = None
         self.strata: dict[str, float] = {}
         self._known: dict[Hashable, float] | None = None
+        self._by_question: dict[str, QuestionMoments] | None = None  # as `of` returns them
 
     @property
     def known(self) -> dict[Hashable, float]:
@@ -279,10 +280,15 @@ class RequestSums:
         """A view of the times by slot."""
         return None if self._times is None else np.frombuffer(self._times).reshape(_TIMES)
 
+    def _forget_readings(self) -> None:
+        """Drop what was made of the sums, which are about to change."""
+        self._known = None
+        self._by_question = None
+
     @_may_overflow
     def add_requests(self, requests: RequestColumns, *, whole: bool) -> None:
         """Add requests; with clusters and histograms to the sums of the `whole` service."""
-        self._known = None
+        self._forget_readings()
         total = self.moments.reshape(1, -1)
         # one by one, so that no sum depends on how many requests come at a time
         total[:] = np.add.accumulate(np.concatenate((total, requests.moments)))[-1]
@@ -301,7 +307,7 @@ class RequestSums:
 
     def add(self, other: RequestSums) -> None:
         """Add other sums."""
-        self._known = None
+        self._forget_readings()
         self.moments[:] += other.moments
         if other._bins is not None:
             self._bins = self._bins or _zeros(_BINS)
@@ -327,20 +333,10 @@ class RequestSums:
 
     def of(self, question: str) -> QuestionMoments | None:
         """Return the moments of a question, None without a request that has a value."""
-        if question not in PLACE:
-            return None
-        n, weight, value, square, weight_square = self.moments[PLACE[question]].tolist()
-        if not n:
-            return None
-        mean = value / weight
-        spread = max(0.0, square / weight - mean * mean) * n / max(1.0, n - 1)
-        return QuestionMoments(
-            n=int(n),
-            weight=weight,
-            mean=mean,
-            variance=spread,
-            kish=weight * weight / weight_square,
-        )
+        if self._by_question is None:
+            rows = zip(TRACKED, self.moments.tolist(), strict=True)
+            self._by_question = {name: _moments_of(*row) for name, row in rows if row[0]}
+        return self._by_question.get(question)
 
     def clusters(self, question: str) -> tuple[Numbers, Numbers] | None:
         """Return the weights and weighted values by slot of the cluster, None if not known."""
@@ -430,6 +426,19 @@ class RequestSums:
             _fill(sums._times, row.times)
         sums.strata = dict(row.strata)
         return sums
+
+
+def _moments_of(
+    n: float, weight: float, value: float, square: float, weight_square: float
+) -> QuestionMoments:
+    mean = value / weight
+    return QuestionMoments(
+        n=int(n),
+        weight=weight,
+        mean=mean,
+        variance=max(0.0, square / weight - mean * mean) * n / max(1.0, n - 1),
+        kish=weight * weight / weight_square,
+    )
 
 
 def _zeros(shape: tuple[int, ...]) -> array[float]:
@@ -539,12 +548,16 @@ class RequestBuckets:
         return (key.number + 1) * key.width <= now - kept
 
     def sums(self, buckets: BucketRange) -> RequestSums:
-        """Return the sums of some buckets."""
+        """Return the sums of some buckets, which are not to be changed.
+
+        Of finished buckets alone they are the same object each time, with what readers made of it.
+        """
         done, left = self.split(buckets)
         key = ("sums", buckets.width, done.start, done.stop)
-        if key not in self.finished:
-            self.finished[key] = self._sum(RequestSums(), buckets.width, done)
-        return self._sum(self.finished[key].copy(), buckets.width, left)
+        finished: RequestSums | None = self.finished.get(key)
+        if finished is None:
+            finished = self.finished[key] = self._sum(RequestSums(), buckets.width, done)
+        return self._sum(finished.copy(), buckets.width, left) if left else finished
 
     def split(self, buckets: BucketRange) -> tuple[range, range]:
         """Return the numbers of the buckets that are finished, and of the others."""
