@@ -63,6 +63,9 @@ _NUMBERED_RESULT = re.compile(
     r"(?:\nMetadata: \{[^\n]*)?",
     re.DOTALL,
 )
+# of a flattened document: OpenInference's names, and those that applications write by hand
+_FLAT_TEXTS = ("document.content", "content", "text")
+_FLAT_IDS = ("document.id", "document_id", "id")
 _SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
 _MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
@@ -569,13 +572,13 @@ def read_flattened_documents(
         return _whole_list(attributes.get(prefix)), False
     documents = []
     for _, item in items[:MAX_DOCUMENTS]:
-        text = scalar_text(item.get("document.content"))
+        text = scalar_text(first_text(item, _FLAT_TEXTS))
         if text is not None and is_embedding(text):
             text = None
         document = _read_repr(text) if text is not None else None
         document = document or _document(text)
-        document.id = scalar_text(item.get("document.id")) or document.id
-        document.score = parse_number(item.get("document.score"))
+        document.id = first_text(item, _FLAT_IDS) or document.id
+        document.score = parse_number(item.get("document.score", item.get("score")))
         document.score_kind = "similarity" if document.score is not None else ""
         document.metadata = read_metadata(item.get("document.metadata"))
         documents.append(document)

@@ -15,6 +15,7 @@ from typing import Any
 
 from ragmeter.core.files import load_yaml
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
+from ragmeter.ingest.conventions.joined_documents import is_heading
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
@@ -59,6 +60,8 @@ _PARSERS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(("input_tokens", "output_tokens"), parse_count),
     "cost_usd": parse_cost,
 }
+_CONTEXTS = ("context", "contexts", "documents")  # of what a function returns
+_MIN_WORDS = 6  # of a text that a retriever gives back
 _OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embedding calls
 # names of functions that retrieve; shared with other products that have no such type
 RETRIEVER_NAME = re.compile(
@@ -209,6 +212,8 @@ def fill_content(
     if role in (SpanRole.RETRIEVER, SpanRole.RERANKER, SpanRole.VECTOR_DB):
         content.query, content.query_gap = find_question(input_value)
         fill_documents(content, output_value if documents is None else documents)
+        if content.documents is None and content.documents_gap is None:
+            content.documents = _documents_of_text(output_value)
     elif role is SpanRole.LLM:
         content.query = last_text_of(read_messages(input_value), "user")
         if content.query is None:
@@ -227,14 +232,26 @@ def recognise_retrieval(span: Span, content: SpanContent, output_value: Any) -> 
     if content.role is not SpanRole.CHAIN or not RETRIEVER_NAME.search(span.name):
         return
     opened = parse_nested_json(output_value)
-    if isinstance(opened, dict) and len(opened) == 1:  # Dify: {"result": [...]}
-        opened = next(iter(opened.values()))
-    documents = read_documents(opened) if isinstance(opened, list) else None
+    documents = None
+    if isinstance(opened, dict):  # Dify: {"result": [...]}; a function's own: {"context": "..."}
+        listed = next((one for one in opened.values() if isinstance(one, list)), None)
+        text = first_value(opened, _CONTEXTS)
+        documents = _documents_of_text(text) if listed is None else read_documents(listed)
+    elif isinstance(opened, list):
+        documents = read_documents(opened)
     if has_texts(documents):
         content.role = SpanRole.RETRIEVER
         content.documents = documents
         content.answer = None
         content.answer_gap = None
+
+
+def _documents_of_text(value: Any) -> list[RetrievedDocument] | None:
+    """Return the documents in a text that a retriever gives back: not how many it has found."""
+    opened = parse_nested_json(value)
+    if not isinstance(opened, str) or is_heading(opened) or len(opened.split()) < _MIN_WORDS:
+        return None
+    return read_tool_documents(opened)
 
 
 def fill_reply(content: SpanContent, output_value: Any) -> None:

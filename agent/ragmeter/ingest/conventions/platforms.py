@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from ragmeter.ingest.conventions.key_tables import (
+    RETRIEVER_NAME,
     add_tag,
     fill_content,
     fill_tokens,
     first_value,
     key_table,
     read_by_table,
+    recognise_retrieval,
 )
 from ragmeter.ingest.conventions.openinference import read_openinference
 from ragmeter.ingest.conventions.openllmetry import read_openllmetry
@@ -55,7 +57,9 @@ def read_mlflow(span: Span, full: bool = True) -> SpanContent:
     if first_value(attributes, _MLFLOW_SCORER) is not None:
         return SpanContent(role=SpanRole.EVALUATOR, convention="mlflow")
     if "mlflow.spanType" in attributes:
+        full = full or RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
         content = read_by_table(key_table("mlflow"), attributes, full)
+        recognise_retrieval(span, content, attributes.get("mlflow.spanOutputs"))
     else:  # a function's span without a type; another convention may know the role
         content = read_by_table(key_table("mlflow"), attributes, full, SpanRole.CHAIN)
         content.role = SpanRole.OTHER

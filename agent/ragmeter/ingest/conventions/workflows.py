@@ -25,7 +25,7 @@ _MASTRA_TYPE = "mastra.span.type"
 
 
 def read_n8n(span: Span, full: bool = True) -> SpanContent:
-    """Read a node of a workflow of n8n; an agent with a model stands for its calls."""
+    """Read a node of a workflow of n8n; an agent or a chain stands for the calls of its model."""
     table = key_table("n8n")
     kind = (scalar_text(span.attributes.get(_N8N_TYPE)) or "").rpartition(".")[2].lower()
     role = SpanRole.OTHER
@@ -36,8 +36,7 @@ def read_n8n(span: Span, full: bool = True) -> SpanContent:
     elif kind.startswith("embeddings"):
         role = SpanRole.EMBEDDING
     elif kind.startswith(_N8N_MODELS):
-        has_model = "gen_ai.request.model" in span.attributes or kind.startswith("lm")
-        role = SpanRole.LLM if has_model else SpanRole.CHAIN
+        role = SpanRole.LLM
     return read_by_table(table, span.attributes, full, role)
 
 
