@@ -41,6 +41,8 @@ VARIABLE = {  # of a container: the API server says only that it cannot read the
     "required": ["name"],
     "properties": {"name": {"type": "string", "minLength": 1}, "value": {"type": "string"}},
 }
+URL = "^\\s*https?://[^/\\s]"
+_URL_NAMES = ("url", "endpoint")
 RULE = {  # laid over a default one, so that only the name must be there; the agent checks the rest
     "type": "object",
     "required": ["name"],
@@ -215,10 +217,24 @@ def _public(node: Any) -> Any:
     kept: dict[str, Any] = {}
     for key, value in node.items():
         if key == "properties":
-            kept[key] = {name: _public(one) for name, one in value.items() if not _secret(one)}
+            shown = {name: _public(one) for name, one in value.items() if not _secret(one)}
+            kept[key] = {
+                name: _of_url(one) if name.endswith(_URL_NAMES) else one
+                for name, one in shown.items()
+            }
         elif key not in ("default", "title", "format"):
             kept[key] = _public(value)
     return kept
+
+
+def _of_url(node: Any) -> Any:
+    """The schema of a URL, or of several: each text begins as one."""
+    if isinstance(node, list):
+        return [_of_url(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: _of_url(value) for key, value in node.items()}
+    return found | {"pattern": URL} if node.get("type") == "string" else found
 
 
 def _secret(setting: Any) -> bool:

@@ -133,11 +133,16 @@ def test_workers_that_read_spans_are_scaled_by_them_too() -> None:
         (SASL, "config.kafka.security.username is missing"),
         (
             {"config": {"alerts": {"alertmanager_url": ["http://one:9093", "two:9093"]}}},
-            "config.alerts.alertmanager_url: two:9093 is no URL: http://two:9093",
+            "alertmanager_url.1: Does not match pattern '^\\s*https?://",
         ),
         (
             {"config": {"judge": {"base_url": "http://judge/v1"}}},
             "config.judge.base_url needs config.judge.model",
+        ),
+        ({"config": {"alerts": {"webhook_url": "hooks/x"}}}, "webhook_url: Does not match pattern"),
+        (
+            {"config": {"judge": {"base_url": "http://j/v1/chat/completions", "model": "m"}}},
+            "config.judge.base_url: a base URL ends before the name of the call",
         ),
         ({"alertRules": [{"nam": "x"}]}, "alertRules.0: name is required"),
         ({"alertRules": [{"name": "x", "treshold": 1}]}, "property treshold is not allowed"),
