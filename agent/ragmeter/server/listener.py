@@ -37,6 +37,13 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ALL_ADDRESSES = "*"  # all addresses of IPv4 and IPv6
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 _OF_METRICS_PORT = OPEN_PATHS | {"/metrics", "/metrics/detail"}
+_OF_PROMETHEUS = ("/api/v1/", "/federate")
+# the settings whose tokens open what is asked for
+_TOKENS = {
+    "read": "http.token",
+    "send": "http.token or http.send_token_file",
+    "scrape": "http.token or http.scrape_token_file",
+}
 _SEND: AccessScope = "send"
 PATH_SCOPES: dict[str, AccessScope] = {
     "/metrics": "scrape",
@@ -227,6 +234,11 @@ class RequestGuard:
         if missing is not None and request.path in _OF_METRICS_PORT:  # a scraper, a probe
             text = f"{request.path} is a path of the other port (http.metrics_port)\n"
             return web.Response(status=missing.status, text=text)
+        if missing is not None and request.path.startswith(_OF_PROMETHEUS):  # Grafana, a federation
+            text = (
+                "this is no Prometheus: scrape /metrics here, and query the Prometheus that does\n"
+            )
+            return web.Response(status=missing.status, text=text)
         return await handler(request)
 
     def _takes_post(self, request: web.Request) -> bool:
@@ -243,7 +255,8 @@ class RequestGuard:
         else:
             text = f"nothing is received at {shown}; this port takes POST to {self._taken()}"
             if missing.status == 404 and request.path in PATH_SCOPES:
-                text += "; it is a path of the other port"
+                port = "metrics" if request.path in _OF_METRICS_PORT else "otlp"
+                text += f"; it is a path of the other port (http.{port}_port)"
             self._limiter.refuse("path", request.remote or "", f"sends to a wrong path: {text}")
         headers = {name: value for name, value in missing.headers.items() if name == hdrs.ALLOW}
         response = web.Response(status=missing.status, text=f"{text}\n", headers=headers)
@@ -282,7 +295,7 @@ class RequestGuard:
             if token is None:
                 return "no_token", 401, "a token is needed"
             if not access.accepts_token(scope, token):
-                return "wrong_token", 401, "this token does not open it"
+                return "wrong_token", 401, f"this token does not open it ({_TOKENS[scope]} does)"
             return None
         if access.wants_certificate:
             return None
