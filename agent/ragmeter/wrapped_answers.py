@@ -66,7 +66,7 @@ def read_wrapped_answer(text: str) -> str | None:
     """Return what is inside of an answer with something around it, None for any other answer."""
     if len(text) > _MAX_TEXT:
         return None
-    if not _has_sign(text) and not _OBJECT_HEAD.match(text):
+    if not _has_sign(text) and not ("=" in text and _OBJECT_HEAD.match(text)):
         return None
     inner = _unwrapped(text)
     return None if inner == text else inner
@@ -74,8 +74,10 @@ def read_wrapped_answer(text: str) -> str | None:
 
 def _has_sign(text: str) -> bool:
     for character, signs in _SIGNS.items():
-        if character in text and any(sign in text for sign in signs):
-            return True
+        if character in text:
+            for sign in signs:
+                if sign in text:
+                    return True
     return False
 
 

@@ -122,11 +122,13 @@ class Courtesies {
     // Whether a text has a word without which it is no closing: looking for them is far quicker
     // than the rules.
     bool has_cue(const Letters& text) const {
+        const Text data(text);
         Letters run;
         bool has = false;
         for (size_t at = 0; at <= text.size() && !has; at++) {
             if (at < text.size() && is_alnum(text[at])) {
-                append_lower(run, Text(text), (Py_ssize_t)at, (Py_ssize_t)text.size());
+                if (text[at] < 128) run.push_back(lower_sign(text[at]));
+                else append_lower(run, data, (Py_ssize_t)at, data.size);
                 continue;
             }
             each_word(run, [&](LettersView word) { has = has || cues_.find(hash_of(word)); });

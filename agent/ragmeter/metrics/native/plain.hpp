@@ -44,29 +44,38 @@ class PlainSigns {
     // Where a text has entities, words broken at the end of a line, escapes, times of ISO 8601, and
     // characters beyond ASCII that may change, with the one of ASCII before them.
     void find(const Text& text, std::vector<std::pair<Py_ssize_t, Py_ssize_t>>& out) const {
+        text.visit([&](const auto& signs) { find_signs(text, signs, out); });
+    }
+
+  private:
+    template <class Sign>
+    void find_signs(const Text& text, const Signs<Sign>& signs, std::vector<std::pair<Py_ssize_t, Py_ssize_t>>& out) const {
         Match match;
         Py_ssize_t at = 0;
-        while (at < text.size) {
-            Py_UCS4 sign = text.at(at);
-            bool odd = sign == '&' || is_hyphen(sign) || sign == '\\' || begins_time(text, at) || begins_formula(sign, text, at);
+        while (at < signs.size) {
+            Py_UCS4 sign = signs.at(at);
+            if (sign < 128 && !PLAIN_BEGINNINGS.odd[sign] && at + 1 < signs.size && signs.at(at + 1) < 128) {
+                at++;
+                continue;
+            }
+            bool odd = sign == '&' || is_hyphen(sign) || sign == '\\' || begins_time(signs, at) || begins_formula(sign, signs, at);
             if (odd && odd_.match(text, at, match)) {
                 out.push_back({at, match.end()});
                 at = match.end();
                 continue;
             }
             Py_ssize_t end = at + (sign < 128);
-            if (end == text.size || text.at(end) < 128 || (end > at && is_hyphen(text.at(end)) && odd_.match(text, end, match))) {
+            if (end == signs.size || signs.at(end) < 128 || (end > at && is_hyphen(signs.at(end)) && odd_.match(text, end, match))) {
                 at++;
                 continue;
             }
             bool changes = sign < 128 && (sign == 127 || (sign < ' ' && sign != '\t' && sign != '\n'));
-            for (; end < text.size && text.at(end) > 127; end++) changes |= !stays(text.at(end));
+            for (; end < signs.size && signs.at(end) > 127; end++) changes |= !stays(signs.at(end));
             if (changes) out.push_back({at, end});
             at = end;
         }
     }
 
-  private:
     template <class Sign>
     int judge_signs(const Signs<Sign>& text) const {
         bool unknown = false;
