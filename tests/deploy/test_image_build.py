@@ -105,7 +105,11 @@ def test_prefix_is_small_and_whole(prefix: Path) -> None:
     size = sum(path.lstat().st_size for path in prefix.rglob("*"))
     assert size < LARGEST, f"{size / 2**20:.0f} MiB"
     python = prefix / "bin" / "python"
-    subprocess.run([python, "-c", "import ragmeter.cli.main"], check=True, timeout=300)
+    every_command = (
+        "import typer.main; from ragmeter.cli.main import app;"
+        "list(typer.main.get_command(app).commands.values())"
+    )
+    subprocess.run([python, "-c", every_command], check=True, timeout=300)
     done = subprocess.run(
         [prefix / "bin" / "ragmeter", "--version"], capture_output=True, text=True, timeout=300
     )
