@@ -87,14 +87,14 @@ _NAMES_VERSION = re.compile(
 )
 # These tell a version alone where no address of a network of one's own is meant.
 _NAMES_PRODUCT = re.compile(
-    r"(?:\b(?:openssl|bios|uefi|chrome|chromium|firefox|python|java|jdk|php|ruby|gcc|\.net|windows"
+    r"(?:(?<!\w)(?:openssl|bios|uefi|chrome|chromium|firefox|python|java|jdk|php|ruby|gcc|\.net|windows"
     r"|macos|ios|android|weblogic(?: server)?|websphere|oracle(?: database)?|db2|esxi|cuda"
     r"|plug-?ins?|packages?|library|libraries|add-?ons?|installer|tested with|controls?"
     r"|[\w-]{1,32}\.(?:dll|exe|jar|msi|deb|rpm|sys|whl|ocx|apk)"
     rf"|(?:up|down)grad(?:e|ed|ing) (?:from|to))\b|[<>~]=){_SECOND}"
     # a noun for a state of software, and words that neither send nor reach anything
     r"|(?<!what )(?<!which )(?<![^\W_])(?:versions?|firmware|driver|bios|uefi|kernel|plug-?in"
-    r"|(?:hot|bug)-?fix|(?:service|fix|feature)[ -]?pack|revision|releases?|build|patch"
+    r"|(?:hot|bug)-?fix|(?:service|fix|feature|maintenance)[ -]?pack|revision|releases?|build|patch"
     r"|\w{0,20}(?:stand|version))"
     r"(?:\sof(?:\s(?:the|our|your|this))?\s[a-z]{2,20})?"
     r"(?:\s(?:level|number|no\.?|nr\.?|is|are|was|now|still|currently|already|before|after|since|until"
