@@ -59,7 +59,7 @@ _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
 _ROUND_CITES = Pattern(
     rf"\s{{0,3}}(?:{LEAD})?"
-    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
+    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d|\.?\s[a-z]{{1,8}}[_-]?\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
     r"|[^,;]{2,80},\s?(?:pp?\.|pages?|seiten?|s\.|pág(?:ina)?s?\.?|sec\.|section|ch\.|chapter"
     r"|§)\s?\d"
     rf"|.{{1,100}}?\.{FILE_ENDINGS}\b",
@@ -260,7 +260,7 @@ _HEADS = (
     r"|参考资料|参考文献|参考|參考資料|參考文獻|来源|來源|资料来源|出典|引用元|출처|참고\s?자료|참고\s?문헌|المصادر|المصدر|المراجع|स्रोत)"
 )
 _HEAD_ENDS = (
-    r"(?:[sSnraаои]|nen|or|lar|angaben|\(s\))?(?:\s[a-z]{4,9})?[*_ \t\]]{0,4}(?:[:：]|\n|\Z)"
+    r"(?:[sSnraаои]|nen|or|lar|angaben|\(s\))?(?:\s[a-z]{4,9})?[*_ \t\]]{0,4}(?:[:：–—-]|\n|\Z)"
 )
 # Which forms an answer may hold: by the words with which those begin that have words, less a first
 # letter that may be a capital, and by the signs of all others.
@@ -323,7 +323,7 @@ _PICTURED = r"(?:[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]{1,4}[ \t]?)?"
 _SOURCE_LINE = Pattern(
     rf"(?:^|\n|(?<=[.!?;)。]\s)|(?<=[。！？])|(?<=[—–-]\s)"
     rf"|(?<=[\w]\s)(?=[*_]))[ \t>*_•-]{{0,6}}{_PICTURED}{_HEADS}"
-    r"[*_]{0,2}\s?[:：][*_]{0,2}[ \t]{0,4}([^\n]{1,300})",
+    r"[*_]{0,2}(?:\s?[:：]|\s[–—-]\s)[*_]{0,2}[ \t]{0,4}([^\n]{1,300})",
     IGNORE_CASE,
 )
 _SOURCE_LIST = Pattern(

@@ -64,6 +64,10 @@ _TITLED = Pattern(r"(\d{1,3})\s?[:–—-]\s?[^\W\d]")
 _NUMBERED_NAME = Pattern(r"(\d{1,3})(?:\s?[:|]\s?|\s[-–—]\s)(\S.{2,})\Z")
 # "d1/2": a part of a passage
 _PART = Pattern(r"\s?[/|@:#-]\s?\d{1,4}\Z")
+# "manual.pdf: 3"
+_PAGE_OF_FILE = Pattern(rf"(\.{FILE_ENDINGS})\s?:\s?\d{{1,5}}\Z", IGNORE_CASE)
+# "1/2/3", but not "1/3"
+_SLASHED = Pattern(r"\d{1,3}(?:/\d{1,3}){2,9}\Z")
 _FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
 _ADDRESS = Pattern(r"(?:https?://|www\.)\S+", IGNORE_CASE)
 _DIGITS = Pattern(r"\d+")
@@ -251,6 +255,12 @@ class Resolver:
         """
         out = Targets()
         body = text.strip()
+        if page := _PAGE_OF_FILE.search(body):
+            body = body[: page.end(1)]
+        elif _SLASHED.match(body) and all(
+            self.by_number(int(n)) is not None for n in body.split("/")
+        ):
+            body = body.replace("/", ",")
         index = self.by_id(body)
         if index is not None:
             out.add(index)

@@ -78,8 +78,8 @@ namespace ragmeter {
     "(?:1/(?:[2-68]|10)|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10)(?![ -](?:time|metre|meter)\\b)" \
     "|(?:one|two|three|four|five|six|seven|nine|\\d)[ -](?:third|quarter|fifth|sixth|eighth|tenth)s?(?![\\w-]| part)" \
     "|an? (?:third|quarter|fifth|sixth|eighth|tenth)(?= of (?!an? ))|half(?= of (?!an? ))" \
-    "|(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their) )(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" MEASURE ")" \
-    "|(?:one|two|three|four|[1-4]) in (?:every )?(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" MEASURE ")"
+    "|(?:(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their) )|(?:one|two|three|four|[1-4]) in (?:every )?)" \
+    "(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" UNIT "(?!\\w))"
 #define DIGIT_WORD "zero|one|two|three|four|five|six|seven|eight|nine"
 #define NUMBER_WORDS \
     "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
@@ -112,7 +112,7 @@ const char QUANTITY[] =
     "|(?P<hq>[1-9]|1[0-2]|" HOUR ")(?: o['’]clock)? (?P<he>" PART_OF_DAY ")\\b))"
     "|(?P<partial>(?P<pf>half|(?:a |one )?quarter|three[ -]quarters|(?:a |one )third|two[ -]thirds|[123]/[234])(?: of)?[ -](?:an? )?"
     "(?:(?P<pm>" MEASURE ")|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
-    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! " UNIT "(?!\\w))\\b)"
+    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! (?:cups?|table|tea|mile|hour|day|week|month|year))\\b)"
     "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
     "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>" TENS "ies)\\b)"
@@ -127,7 +127,7 @@ const char QUANTITY[] =
     "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
     "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
     "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL ")(?![\\w]|-\\w))"
-    "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|1/4|3/4|an? half)\\b)?"
+    "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|[13]/4|[1357]/8|[1-4]/5|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp|p)\\b)|(?![\\w]|[.,]\\d))"
     "(?:" GAP "(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")(?P<below> below zero\\b)?))?)"
@@ -472,8 +472,11 @@ class Notation {
         std::vector<const Text*> texts;
         for (const Text& passage : passages) texts.push_back(&passage);
         texts.push_back(&query);
-        mark_joined(text, items, texts, replaced, changes);
+        std::vector<Py_ssize_t> numbers;
+        mark_joined(text, items, texts, numbers, replaced, changes);
         write_telephones(text, passages, replaced, changes);
+        write_labels(text, numbers, passages, changes);
+        write_dimensions(text, items, passages, changes);
         mark_slots(text, texts, replaced, changes);
         std::sort(changes.begin(), changes.end(),
                   [](const Change& one, const Change& other) { return one.start < other.start; });
@@ -556,20 +559,22 @@ class Notation {
     }
 
     // Go on to the next number, which may begin with a "v". False where it is part of a word, which is passed over.
-    static bool find_number(const Text& text, Py_ssize_t& at, Py_ssize_t& start) {
+    static bool find_number(const Text& text, Py_ssize_t& at, Py_ssize_t& start, std::vector<Py_ssize_t>* seen = nullptr) {
         at = find_decimal(text, at);
         if (at == text.size) return false;
+        if (seen) seen->push_back(at);
         start = at > 0 && (text.at(at - 1) | 32) == 'v' ? at - 1 : at;
         if (start == 0 || !is_alnum(text.at(start - 1))) return true;
         while (at < text.size && is_alnum(text.at(at))) at++;
         return false;
     }
 
-    static std::vector<Joined> find_joined(const Text& text) {
+    // `seen` gets the places of the first digits.
+    static std::vector<Joined> find_joined(const Text& text, std::vector<Py_ssize_t>* seen = nullptr) {
         std::vector<Joined> out;
         for (Py_ssize_t at = 0; at < text.size && out.size() < MOST_JOINED;) {
             Py_ssize_t start = at;
-            if (!find_number(text, at, start)) continue;
+            if (!find_number(text, at, start, seen)) continue;
             Joined one{start, at, Letters(), 0, false, {}};
             bool alone = true, mixed = false;
             while (at < text.size && is_alnum(text.at(at))) {
@@ -662,6 +667,100 @@ class Notation {
         }
     }
 
+    // Write what names a number as passages do: "Art. 17" and "Article 17", "FL350" and "flight level 350".
+    static void write_labels(const Text& text, const std::vector<Py_ssize_t>& numbers, const std::vector<Text>& passages, std::vector<Change>& changes) {
+        static const std::vector<std::vector<Letters>> groups = {
+            {U"article", U"art."}, {U"section", U"sec.", U"sect.", U"§"}, {U"number", U"no.", U"nr.", U"№"}, {U"chapter", U"ch.", U"chap."},
+            {U"figure", U"fig."}, {U"paragraph", U"para.", U"par."}, {U"page", U"p."}, {U"pages", U"pp."}, {U"volume", U"vol."},
+            {U"flight level", U"fl"}, {U"clause", U"cl."}, {U"appendix", U"app."}, {U"equation", U"eq."}, {U"version", U"v"}};
+        static const std::unordered_map<Letters, size_t> known = [] {
+            std::unordered_map<Letters, size_t> out;
+            for (size_t group = 0; group < groups.size(); group++)
+                for (const Letters& name : groups[group]) out[name.back() == '.' ? name.substr(0, name.size() - 1) : name.substr(name.find(U' ') + 1)] = group;
+            return out;
+        }();
+        int searches = MOST_LABELS;
+        for (const Py_ssize_t number : numbers) {
+            Py_ssize_t end = number - (number > 0 && text.at(number - 1) == ' ');
+            end -= end > 0 && text.at(end - 1) == '.';
+            Py_ssize_t start = end;
+            while (start > 0 && end - start < 10 && is_letter(text.at(start - 1))) start--;
+            if (start == end && end > 0 && (text.at(end - 1) == U'§' || text.at(end - 1) == U'№')) start--;
+            write_metre(text, number, passages, changes);
+            if (start == end || (start > 0 && is_word(text.at(start - 1)))) continue;
+            const auto found = known.find(lower(text.part(start, end)));
+            if (found == known.end() || searches-- <= 0) continue;
+            const std::vector<Letters>& names = groups[found->second];
+            if (names[0] == U"flight level" && text.at(end - 1) == 'l') start = std::max<Py_ssize_t>(0, start - 7);
+            const Letters written = lower(text.part(start, number));
+            const auto [other, own] = find_label(names, written, passages);
+            if (own || other.empty()) continue;
+            const bool free = std::none_of(changes.begin(), changes.end(), [&](const Change& one) { return one.start < number && one.end > start; });
+            if (free) changes.push_back({start, number, other});
+        }
+    }
+
+    // Write "3/4 time" as "three-four time" where passages do.
+    static void write_metre(const Text& text, Py_ssize_t at, const std::vector<Text>& passages, std::vector<Change>& changes) {
+        static const char32_t* const names[] = {U"", U"one", U"two", U"three", U"four", U"five", U"six", U"seven", U"eight", U"nine"};
+        static const Letters time = U" time";
+        const Py_ssize_t end = at + 3;
+        if (end + 5 > text.size || text.at(at + 1) != '/' || !is_decimal(text.at(at + 2)) || !text.stands(time, end)) return;
+        const int above = Py_UNICODE_TODECIMAL(text.at(at)), below = Py_UNICODE_TODECIMAL(text.at(at + 2));
+        for (const Text& passage : passages)
+            if (above && below && passage.size && passage.find(U"-four time") + passage.find(U"-eight time") + passage.find(U"-two time") > -3) {
+                changes.erase(std::remove_if(changes.begin(), changes.end(), [&](const Change& each) { return each.start < end && each.end > at; }), changes.end());
+                changes.push_back({at, end, Letters(names[above]) + U"-" + names[below]});
+                return;
+            }
+    }
+
+    // As passages write one of the names before a number, and whether they write it so, too.
+    static std::pair<Letters, bool> find_label(const std::vector<Letters>& names, const Letters& written, const std::vector<Text>& passages) {
+        Letters out;
+        for (const Letters& name : names)
+            for (const char32_t* gap : {U" ", U""})
+                for (const bool capital : {true, false}) {
+                    Letters label = name + gap;
+                    if (capital) label[0] = upper_of(label[0]);
+                    if (capital && name == U"fl") label[1] = U'L';
+                    if (is_letter(label.back()) && name != U"fl" && name != U"v") continue;  // "article17"
+                    for (const Text& passage : passages)
+                        for (Py_ssize_t at = passage.size ? passage.find(label) : -1, places = 0; at >= 0 && places < 5; at = passage.find(label, at + 1), places++) {
+                            const Py_ssize_t end = at + (Py_ssize_t)label.size();
+                            if (end >= passage.size || !is_decimal(passage.at(end)) || (at > 0 && is_word(passage.at(at - 1)))) continue;
+                            if (lower(label) == written) return {Letters(), true};
+                            if (out.empty()) out = label;
+                        }
+                }
+        return {out, false};
+    }
+
+    static char32_t upper_of(char32_t sign) { return sign >= 'a' && sign <= 'z' ? sign - 32 : sign; }
+
+    // Write "in length" behind a measure as "long", and the like, where passages do, and the other way round.
+    static void write_dimensions(const Text& text, const std::vector<Quantity>& items, const std::vector<Text>& passages, std::vector<Change>& changes) {
+        static const char32_t* const pairs[][2] = {{U" long", U" in length"}, {U" wide", U" in width"}, {U" high", U" in height"}, {U" tall", U" in height"}, {U" deep", U" in depth"}, {U" thick", U" in thickness"}};
+        auto told = [&](const Letters& word) {
+            return std::any_of(passages.begin(), passages.end(), [&](const Text& passage) { return passage.size && passage.find(word) >= 0; });
+        };
+        for (const Quantity& item : items) {
+            if (!item.measured || item.end + 5 > text.size || item.kind() != U"length") continue;
+            for (const auto& pair : pairs)
+                for (const int side : {0, 1}) {
+                    const Letters written = pair[side], other = pair[1 - side];
+                    const Py_ssize_t end = item.end + (Py_ssize_t)written.size();
+                    if (end > text.size || !text.stands(written, item.end) || (end < text.size && is_word(text.at(end)))) continue;
+                    if (!told(written) && told(other)) {
+                        changes.push_back({item.end, end, other});
+                        break;
+                    }
+                }
+        }
+    }
+
+    static constexpr int MOST_LABELS = 20;  // of an answer that are looked for in passages
+
     // The text with changes, and where each stands in it.
     struct Written {
         std::vector<std::pair<Py_ssize_t, Change>> changes;
@@ -751,9 +850,9 @@ class Notation {
     }
 
     // Write joined numbers that passages have as they do, and mark those in place of others.
-    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts,
+    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts, std::vector<Py_ssize_t>& numbers,
                      std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
-        std::vector<Joined> mine = find_joined(text);
+        std::vector<Joined> mine = find_joined(text, &numbers);
         if (mine.empty()) return;
         std::unordered_set<Letters> said;
         for (const Joined& one : mine) said.insert(one.key);
@@ -1314,7 +1413,7 @@ class Notation {
 
     // "3 times" what is 300 percent of it, and "3 times a day" what is every eight hours.
     bool times(const Match& match, const Letters& written, const Letters& period, const Letters& factor, Quantity& item) const {
-        const size_t blank = written.find(U' '), end = std::min(blank, written.find(U'x'));
+        const size_t blank = written.find(U' '), end = is_decimal(written[0]) ? std::min(blank, written.find(U'x')) : blank;
         if (!factor.empty()) {
             Decimal value;
             const size_t part = factor.find(U" and ");
@@ -1400,6 +1499,7 @@ class Notation {
     // Add a fraction: "and a half", "1/4", "point five".
     static bool add_part(Decimal& value, const Letters& part) {
         static const std::pair<const char32_t*, const char32_t*> fractions[] = {
+            {U"1/8", U"125"}, {U"3/8", U"375"}, {U"5/8", U"625"}, {U"7/8", U"875"}, {U"1/5", U"2"}, {U"2/5", U"4"}, {U"3/5", U"6"}, {U"4/5", U"8"},
             {U"three", U"75"}, {U"3/4", U"75"}, {U"quarter", U"25"}, {U"1/4", U"25"}, {U"half", U"5"},
             {U"1/2", U"5"}};
         static const char* const names[] = {
@@ -1750,7 +1850,15 @@ class Notation {
                     if (item.end < text.size && is_word(text.at(item.end))) return false;
                     item.attached = false;
                 }
-                return amount(match, value.shown(), unit(percent, sign, name), figure, item);
+                const Letters unit = this->unit(percent, sign, name);
+                if (unit.empty() && scale.empty() && Slots::is_version(text, item.start, item.end)) {
+                    item.keys.push_back(Key{U"n", of(G_VALUE)});
+                    item.single = of(G_VALUE);
+                    item.figure = match.start(groups_[figure]);
+                    item.figure_end = match.end(groups_[figure]);
+                    return true;
+                }
+                return amount(match, value.shown(), unit, figure, item);
             }
             default: {
                 Letters low = lower(of(G_WORDS)), in = unit(of(G_WPERCENT), Letters(), of(G_WNAME));

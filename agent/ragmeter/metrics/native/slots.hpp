@@ -58,6 +58,30 @@ class Slots {
         return Py_UNICODE_ISSPACE(text.at(at + 1)) && !(at + 2 < text.size && is_lower(text.at(at + 2)));
     }
 
+    // Whether [start, end) is a number whose last zero counts, as that of a version: "Python 3.10", "Section 4.20".
+    template <class Source>
+    static bool is_version(const Source& text, Py_ssize_t start, Py_ssize_t end) {
+        static const std::unordered_set<Letters> labels = {U"version", U"versions", U"release", U"section", U"chapter", U"article", U"table", U"figure", U"kernel", U"firmware"};
+        static const std::unordered_set<Letters> others = {
+            U"about", U"around", U"over", U"under", U"nearly", U"only", U"roughly", U"approximately", U"from", U"with", U"costs", U"price", U"fee", U"total"};
+        if (end - start < 4 || end - start > 7 || text.at(end - 1) != '0' || start < 2) return false;
+        Py_ssize_t point = start;
+        while (point < end && is_decimal(text.at(point))) point++;
+        if (point == end || text.at(point) != '.' || end - point < 3) return false;
+        for (Py_ssize_t at = point + 1; at < end; at++)
+            if (!is_decimal(text.at(at))) return false;
+        if (text.at(point + 1) == '0') return false;
+        if (end < text.size && (text.at(end) == '%' || is_word(text.at(end)))) return false;
+        if (lower_sign(text.at(start - 1)) == 'v') return !is_word(text.at(start - 2));
+        if (text.at(start - 1) != ' ') return false;
+        Py_ssize_t first = start - 1;
+        while (first > 0 && start - first < 20 && (is_letter(text.at(first - 1)) || text.at(first - 1) == '.')) first--;  // "Node.js"
+        if (first + 3 > start - 1) return false;
+        const Letters word = lower(text.part(first, start - 1));
+        if (labels.count(word)) return true;
+        return is_upper(text.at(first)) && !is_upper(text.at(first + 1)) && !others.count(word);
+    }
+
   private:
     // `EDGE` is where a sentence, a line or the text begins or ends.
     enum Kind : uint8_t {
@@ -95,6 +119,7 @@ class Slots {
         bool settled = false;  // whether passages have the value there
         bool own_beside = false, other_beside = false;  // whether it stands next to the same number
         Letters as;  // as it is written there
+        uint64_t other_value = 0;  // the one that stands in place of it
     };
 
     static constexpr Py_ssize_t MOST_SLOTS = 200, MOST_READ = 20'000'000;  // slots, and characters of passages for them
@@ -342,8 +367,13 @@ class Slots {
             }
             at++;
         }
-        while (point && (digits[size - 1] == '0' || digits[size - 1] == '.')) point = digits[--size] != '.';  // "2.50", "2.14.0"
+        const bool version = point && digits[size - 1] == '0' && is_version(text, token.start, at);
+        while (point && !version && (digits[size - 1] == '0' || digits[size - 1] == '.')) point = digits[--size] != '.';  // "2.50", "2.14.0"
         WordHash value;
+        if (const Py_ssize_t sign = find_minus(text, token.start, out); sign < token.start) {
+            token.start = sign;
+            value.add('-');
+        }
         for (size_t digit = 0; digit < size; digit++) value.add(digits[digit]);
         token.value = value.value;
         if (at + 1 < to && is_letter(text.at(at)) && !(at + 2 < text.size && is_word(text.at(at + 2)))) {
@@ -356,6 +386,22 @@ class Slots {
         token.end = at;
         out.push_back(token);
         return at;
+    }
+
+    // Where the sign of a number below zero stands, or else the number: "-128", "minus 128", but not "9 -12" and "-5" at the begin of a line.
+    template <class Source>
+    static Py_ssize_t find_minus(const Source& text, Py_ssize_t at, const Tokens& out) {
+        static const LettersView word = U"minus ";
+        if (at < 2) return at;
+        const Py_UCS4 sign = text.at(at - 1), before = text.at(at - 2);
+        if (sign == ' ') {
+            const Py_ssize_t start = at - (Py_ssize_t)word.size();
+            return start >= 0 && before == 's' && lower_sign(text.at(start)) == 'm' && stands(text, word, start) ? start : at;
+        }
+        if ((sign != '-' && sign != 0x2212) || (before != ' ' && before != '(')) return at;
+        const bool behind_number = !out.empty() && out.back().kind == NUMBER && out.back().end == at - 2;
+        const bool begins_line = at < 3 || text.at(at - 3) == '\n' || text.at(at - 3) == ' ';
+        return behind_number || (begins_line && before == ' ') ? at : at - 1;
     }
 
     // Where the number behind " x " or "×" begins; the same place if there is none.
@@ -430,7 +476,10 @@ class Slots {
             }
         }
         if (!known) {
-            read_plain_word(text, at, end, hash.value, counted, out);
+            if (is_rate(text, at) && end - at < 15 && !english_.is_stop_word(hash.value))
+                out.push_back({at, end, PERIOD, false, hash_of(english_.stem(lower(text.part(at, end))))});
+            else
+                read_plain_word(text, at, end, hash.value, counted, out);
         } else if (hash.value == once_ || hash.value == twice_ || hash.value == thrice_) {
             out.push_back({at, end, NUMBER, true, counts_[hash.value == once_ ? 0 : hash.value == twice_ ? 1 : 2]});
             out.push_back({at, end, WORD, true, times_});
@@ -517,6 +566,18 @@ class Slots {
     static bool is_rated(const Source& text, Py_ssize_t at) {
         if (at > 0 && text.at(at - 1) == '/') return true;
         return at > 4 && text.at(at - 1) == ' ' && text.at(at - 2) == 'r' && text.at(at - 3) == 'e' && text.at(at - 4) == 'p' && text.at(at - 5) == ' ';
+    }
+
+    // Whether "per" or "for each" stands before a word.
+    template <class Source>
+    static bool is_rate(const Source& text, Py_ssize_t at) {
+        static const LettersView each = U"for each ", every = U"for every ";
+        if (at < 5 || text.at(at - 1) != ' ') return false;
+        const Py_UCS4 sign = text.at(at - 2);
+        if (sign == 'r') return is_rated(text, at);
+        const LettersView lead = sign == 'h' ? each : every;
+        const Py_ssize_t start = at - (Py_ssize_t)lead.size();
+        return (sign == 'h' || sign == 'y') && start >= 0 && text.at(start) == 'f' && stands(text, lead, start);
     }
 
     const Name* find_name(uint64_t hash, bool capital, bool counted) const {
@@ -888,7 +949,7 @@ class Slots {
     // is one, but nothing behind it.
     template <class Source>
     bool may_follow(const Source& passage, Py_ssize_t place, Py_ssize_t end, Wanted wanted, Tokens& there) const {
-        if (place == 0) return true;
+        if (place == 0 || wanted.kind == DATE) return true;
         there.assign(1, {place, place, WORD});  // stands for what is before it
         const size_t slot = 1 + (size_t)wanted.steps;
         for (Py_ssize_t at = place; at < end && there.size() <= slot;) at = read_next(passage, at, end, there);
@@ -904,7 +965,7 @@ class Slots {
     // tokens whatever is before them.
     template <class Source>
     bool may_precede(const Source& passage, Py_ssize_t place, Wanted wanted) const {
-        if (wanted.kind == MEASURED || wanted.kind == CODE) return true;  // any word behind a number, or a letter behind "size"
+        if (wanted.kind == MEASURED || wanted.kind == CODE || wanted.kind == PERIOD) return true;  // any word behind a number, or a letter behind "size"
         const Py_ssize_t from = std::max<Py_ssize_t>(0, place - REACH);
         for (Py_ssize_t steps = wanted.steps, end = place; steps < 0;) {
             while (end > from && !is_word(passage.at(end - 1))) end--;
@@ -956,6 +1017,7 @@ class Slots {
         } else if (is_end(mine, their)) {
             return;
         } else if (left > 0 && right > 0 && !match(pair, at, place) && !lists(pair, at, place)) {
+            if (left + right > best.other) best.other_value = their.value;
             best.other = std::max(best.other, left + right);
             best.other_beside = best.other_beside || share_number(pair, at, place);
         }
@@ -979,15 +1041,30 @@ class Slots {
         return false;
     }
 
+    static bool has(const Tokens& tokens, Kind kind, uint64_t value) {
+        return std::any_of(tokens.begin(), tokens.end(), [&](const Token& token) { return token.kind == kind && token.value == value; });
+    }
+
+    // Whether passages have what a rate is by, or a period is.
+    bool is_told(const Search& search, const Token& value) const {
+        const Letters word = search.text.part(value.start, value.end);
+        const uint64_t hash = hash_of(lower(word));
+        if (hash == second_ || names_.find(hash)) return true;
+        return std::any_of(search.passages.begin(), search.passages.end(), [&](const Text* passage) { return find_word(*passage, word, 0) >= 0; });
+    }
+
     void compare(Search& search, size_t at, std::vector<Found>& out) const {
         const Token& value = search.tokens[at];
         size_t before = find_anchor(search.tokens, at, -1), behind = find_anchor(search.tokens, at, 1);
-        if ((before == at && behind == at) || stands(search, at)) return;
+        if ((before == at && behind == at) || (value.kind != DATE && stands(search, at))) return;
         Best best;
         if (before != at) look(search, at, before, best);
         if (behind != at && !best.settled) look(search, at, behind, best);
         const bool beside = best.own_beside && !best.other_beside;
         bool is_wrong = !best.settled && !beside && best.other >= LEAST && best.other > best.own + 1;
+        // of two dates that are exchanged both stand in both
+        is_wrong = is_wrong || (value.kind == DATE && !best.settled && best.other >= LEAST && best.other > best.own && has(search.tokens, DATE, best.other_value));
+        if (is_wrong && value.kind == PERIOD && !is_told(search, value)) return;  // "per guest" for "per person"
         if (is_wrong) out.push_back({value.start, value.end, Letters()});
         else if (!best.as.empty() && lower(best.as) != lower(search.text.part(value.start, value.end))) out.push_back({value.start, value.end, best.as});
     }
