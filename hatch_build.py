@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,15 @@ def find_compiler() -> list[str]:
     return next(([name] for name in ("g++", "clang++") if shutil.which(name)), [])
 
 
-def compile_module(root: Path, folder: Path, compiler: list[str]) -> Path:
-    """Compile the module into a folder and return the file."""
+def compile_module(root: Path, folder: Path, compiler: list[str], more: Sequence[str] = ()) -> Path:
+    """Compile the module into a folder and return the file.
+
+    Args:
+        root: The project.
+        folder: Where the file and what leads to it are written.
+        compiler: Its command.
+        more: Options that outweigh ours.
+    """
     from Cython.Compiler.Main import compile
     from Cython.Compiler.Options import CompilationOptions
 
@@ -99,7 +107,7 @@ def compile_module(root: Path, folder: Path, compiler: list[str]) -> Path:
     if not any(Path(place, "Python.h").is_file() for place in headers):
         raise RuntimeError(f"Python.h is not in {paths['include']}: Debian has it in python3-dev")
     target = folder / "kernel.so"
-    command = [*compiler, *FLAGS, str(source), "-o", str(target)]
+    command = [*compiler, *FLAGS, *more, str(source), "-o", str(target)]
     command += [f"-I{place}" for place in (metrics, *headers)]
     command += shlex.split(os.environ.get("ARCHFLAGS", ""))  # the processors of a macOS wheel
     if sys.platform == "darwin":
