@@ -45,7 +45,7 @@ LEAD = (
 _LEAD = Pattern(rf"\s*{LEAD}", IGNORE_CASE)
 _POINTING = ("se", "cf", "e.")
 _LABELLED = Pattern(
-    rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-=]{{0,4}}(?:id\s?[:=]\s?|n[or]\.?\s?(?=\d))?|(?P<sign>[#^@№]))",
+    rf"\s*(?:(?P<label>{LABEL})(?![A-Za-z])[\s_#:.\-–—=]{{0,4}}(?:id\s?[:=]\s?|n[or]\.?\s?(?=\d))?|(?P<sign>[#^@№]))",
     IGNORE_CASE,
 )
 _PAGE = Pattern(
@@ -66,6 +66,10 @@ _NUMBERED_NAME = Pattern(r"(\d{1,3})(?:\s?[:|]\s?|\s[-–—]\s)(\S.{2,})\Z")
 _PART = Pattern(r"\s?[/|@:#-]\s?\d{1,4}\Z")
 # "manual.pdf: 3"
 _PAGE_OF_FILE = Pattern(rf"(\.{FILE_ENDINGS})\s?:\s?\d{{1,5}}\Z", IGNORE_CASE)
+# "see doc 2 for details"
+_TRAIL = Pattern(
+    r"\s(?:for (?:(?:more|further|full) )?(?:details|information|more)|above|below)\Z", IGNORE_CASE
+)
 # "1/2/3", but not "1/3"
 _SLASHED = Pattern(r"\d{1,3}(?:/\d{1,3}){2,9}\Z")
 _FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
@@ -255,6 +259,8 @@ class Resolver:
         """
         out = Targets()
         body = text.strip()
+        if trail := _TRAIL.search(body):
+            body = body[: trail.start()]
         if page := _PAGE_OF_FILE.search(body):
             body = body[: page.end(1)]
         elif _SLASHED.match(body) and all(
@@ -270,6 +276,9 @@ class Resolver:
         if self.like_an_id(body):
             out.add(None)
             return out
+        if "/" in body and (ids := self._slashed_ids(body)):
+            out.passages += ids
+            return out
         if lead := _LEAD.match(body):
             body = body[lead.end() :]
             if lead.group().strip()[:2].casefold() in _POINTING and _NUMBERS.match(body):
@@ -282,7 +291,7 @@ class Resolver:
             if titled := _TITLED.match(rest):  # "Source 1: Refund policy"
                 return self._read_numbers(titled[1], marked=True)
             cites = name["label"] is None or ":" in name.group()
-            if cites or " " in name.group().rstrip(" \t_#.-="):
+            if cites or " " in name.group().rstrip(" \t_#.-–—="):
                 body = rest  # "see manual.pdf", "Source: manual.pdf"
             marked = marked or (cites and name["sign"] not in ("#", "^"))
         index = self.by_name(body, at)
@@ -300,6 +309,13 @@ class Resolver:
             out.add(index)
             return out
         return self._read_pieces(body, at, marked=marked)
+
+    def _slashed_ids(self, body: str) -> list[int]:
+        """Return the passages of "d1 / d2"; none unless each part is an id, as "1/2" is none."""
+        parts = [part.strip() for part in body.split("/")[:_MAX_PIECES]]
+        found = [None if part.isdecimal() else self.by_id(part) for part in parts]
+        known = [index for index in found if index is not None]
+        return known if len(known) == len(parts) else []
 
     def _read_numbers(self, text: str, *, marked: bool) -> Targets:
         out = Targets()
