@@ -9,7 +9,7 @@ APPS_STAMP := $(APPS)/.stamp
 DOCS := .cache/docs
 DOCS_STAMP := $(DOCS)/.stamp
 
-# Where it is set (images set it), every process compiles all it imports anew: `ragmeter run --help`
+# Every process compiles anew all that it imports where this is set, as in images: `ragmeter run --help`
 # takes 2.2 s of a processor instead of 0.7 s, and the tests start hundreds. pytest rewrites the tests
 # anew, too: to collect them takes each worker 29 s instead of 10 s.
 unexport PYTHONDONTWRITEBYTECODE

@@ -14,7 +14,7 @@ from hatch_build import compile_module
 
 ROOT = Path(__file__).parents[2]
 COMPILER = "g++"
-# By -O2 the checks take three times as long to compile: six minutes and more.
+# g++ takes three times as long to compile the checks by -O2: six minutes and more.
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"]
 # Scores real and hostile texts by a kernel of its own, and prints its memory in MiB at the end.
 PROGRAM = """

@@ -103,7 +103,7 @@ _NAMES_PRODUCT = re.compile(
     r"|\b(?:firmware|driver|bios|uefi|plug-?in)\s(?:(?:was|is)\s)?(?:upgraded|updated|flashed)\sto\s\Z",
     re.IGNORECASE,
 )
-# Of these, the first says so only where the second follows the number.
+# These words tell a version only where `_TO` follows the number, or `_WAS_FROM` stands before it.
 _FROM = re.compile(
     r"\b(?:firmware|driver|bios|uefi|plug-?in|versions?|releases?)\s(?:(?:upgraded|updated)\s)?from\s"
     r"(?:\d{1,5}(?:\.\d{1,5}){2,3}\sto\s)?\Z",

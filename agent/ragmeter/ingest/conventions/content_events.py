@@ -119,8 +119,10 @@ def _adot_messages(side: Any) -> list[Any]:
     """Return messages whose content Strands has put into an object, or into JSON text of parts."""
     opened = parse_nested_json(side)
     messages = opened.get("messages") if isinstance(opened, dict) else None
+    if not isinstance(messages, list):
+        return []
     found = []
-    for message in messages[-_MAX_LINES:] if isinstance(messages, list) else ():
+    for message in messages[-_MAX_LINES:]:
         if isinstance(message, dict):
             content = parse_nested_json(message.get("content"))
             if isinstance(content, dict) and not content.keys().isdisjoint(_ADOT_CONTENT):

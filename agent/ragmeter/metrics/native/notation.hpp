@@ -707,12 +707,14 @@ class Notation {
         const Py_ssize_t end = at + 3;
         if (end + 5 > text.size || text.at(at + 1) != '/' || !is_decimal(text.at(at + 2)) || !text.stands(time, end)) return;
         const int above = Py_UNICODE_TODECIMAL(text.at(at)), below = Py_UNICODE_TODECIMAL(text.at(at + 2));
-        for (const Text& passage : passages)
-            if (above && below && passage.size && passage.find(U"-four time") + passage.find(U"-eight time") + passage.find(U"-two time") > -3) {
-                changes.erase(std::remove_if(changes.begin(), changes.end(), [&](const Change& each) { return each.start < end && each.end > at; }), changes.end());
-                changes.push_back({at, end, Letters(names[above]) + U"-" + names[below]});
-                return;
-            }
+        if (above == 0 || below == 0) return;
+        const bool spelt = std::any_of(passages.begin(), passages.end(), [](const Text& passage) {
+            if (passage.size == 0) return false;
+            return passage.find(U"-four time") >= 0 || passage.find(U"-eight time") >= 0 || passage.find(U"-two time") >= 0;
+        });
+        if (!spelt) return;
+        changes.erase(std::remove_if(changes.begin(), changes.end(), [&](const Change& each) { return each.start < end && each.end > at; }), changes.end());
+        changes.push_back({at, end, Letters(names[above]) + U"-" + names[below]});
     }
 
     // As passages write one of the names before a number, and whether they write it so, too.
