@@ -179,11 +179,8 @@ _COUNTS = Pattern(
 )
 # "[1:0]", "[1.2]" and "[1/3]": of a step, a page or a part of a document, who knows
 _PARTED = Pattern(r"\d{1,3}(?:[:./]\d{1,4}){1,3}(?:\s?[-–]\s?\d{1,4})?\Z")
+_NUMBERS_ALONE = Pattern(r"[\d\s.,;:/&+|-]{0,120}\Z")
 _LETTERED = Pattern(r"[CDEPRcdepr]\d{1,2}\Z")
-# "[1 to 3]"
-_RANGE_IN_WORDS = Pattern(
-    r"(\d{1,3})(?:\s?(?:\.{2,3}|…|→)\s?|\s(?:to|through|thru|bis|à|al?)\s)(\d{1,3})\Z"
-)
 # Maths, but not `$^{[1]}$`
 _MATHS_SPAN = Pattern(
     r"\$\$[^$]{1,1000}\$\$|\$(?![\s$^])[^$\n]{1,200}(?<!\s)\$(?!\d)"
@@ -771,7 +768,6 @@ def _read_square(state: _Answer) -> None:
         if not state.is_taken(*match.span()) and not _is_index(text, *match.span())
     ]
     bodies = [_plain(match[2].removesuffix("\\")).strip("*_ ") for match in candidates]
-    bodies = [_RANGE_IN_WORDS.sub(lambda found: f"{found[1]}-{found[2]}", one) for one in bodies]
     _count_from_zero(state, bodies)
     classes = any(_CLASS.match(body) and _SURE_CLASS.search(body) for body in bodies)
     boxes = bool(_BOX.search(text))
@@ -925,17 +921,11 @@ def _read_round(state: _Answer) -> None:
             targets = state.resolver.read(body, start)
             if targets:
                 state.take(start, end, targets)
-        elif (named := _ID.match(body)) and not body.isdecimal():
-            index = state.resolver.by_id(named[1])
-            if index is not None:
-                state.take(start, end, Targets([index]))
-        elif re.fullmatch(r"[\w.-]{1,40}(?:\s?[,;]\s?[\w.-]{1,40}){1,9}", body):
-            indices = [state.resolver.by_id(one) for one in re.split(r"[,;]", body)]
-            known = [index for index in indices if index is not None]
-            if (
-                len(known) == len(indices)
-                and not body.replace(",", "").replace(" ", "").isdecimal()
-            ):
+        elif not _NUMBERS_ALONE.match(body):
+            named = _ID.match(body)
+            index = state.resolver.by_id(named[1]) if named else None
+            known = [index] if index is not None else state.resolver.read_joined(body)
+            if known:
                 state.take(start, end, Targets(known))
         if state.is_taken(start, end) or _CALENDAR.match(match.group()):
             continue

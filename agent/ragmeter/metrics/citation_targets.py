@@ -70,8 +70,12 @@ _PAGE_OF_FILE = Pattern(rf"(\.{FILE_ENDINGS})\s?:\s?\d{{1,5}}\Z", IGNORE_CASE)
 _TRAIL = Pattern(
     r"\s(?:for (?:(?:more|further|full) )?(?:details|information|more)|above|below)\Z", IGNORE_CASE
 )
-# "1/2/3", but not "1/3"
-_SLASHED = Pattern(r"\d{1,3}(?:/\d{1,3}){2,9}\Z")
+# What joins ids: "d1/d3", "d1 & d2", "d1 and d3"
+_JOINT = Pattern(r"\s{0,3}[,;/&+|、]\s{0,3}|\s{1,3}(?:and|or|und|oder|et|ou|y|e|o)\s{1,3}")
+# "1 to 3"
+_RANGE_IN_WORDS = Pattern(
+    r"(\d{1,3})(?:\s?(?:\.{2,3}|…|→)\s?|\s(?:to|through|thru|bis|à|al?)\s)(\d{1,3})\Z"
+)
 _FILE = Pattern(r"[^\s/\\]\.(?:[a-z]{2,5}|7z|mp[34])(?:[#?:]\S*)?\Z", IGNORE_CASE)
 _ADDRESS = Pattern(r"(?:https?://|www\.)\S+", IGNORE_CASE)
 _DIGITS = Pattern(r"\d+")
@@ -263,21 +267,20 @@ class Resolver:
             body = body[: trail.start()]
         if page := _PAGE_OF_FILE.search(body):
             body = body[: page.end(1)]
-        elif _SLASHED.match(body) and all(
-            self.by_number(int(n)) is not None for n in body.split("/")
-        ):
-            body = body.replace("/", ",")
+        body = _RANGE_IN_WORDS.sub(lambda found: f"{found[1]}-{found[2]}", body)
+        if ";" in body:  # "1; see also 2"
+            body = ";".join(map(_without_lead, body.split(";")))
         index = self.by_id(body)
         if index is not None:
             out.add(index)
             return out
         if _NUMBERS.match(body):
             return self._read_numbers(body, marked=marked)
+        if joined := self.read_joined(body):
+            out.passages += joined
+            return out
         if self.like_an_id(body):
             out.add(None)
-            return out
-        if "/" in body and (ids := self._slashed_ids(body)):
-            out.passages += ids
             return out
         if lead := _LEAD.match(body):
             body = body[lead.end() :]
@@ -288,6 +291,10 @@ class Resolver:
             rest = body[name.end() :].strip()
             if _NUMBERS.match(rest):
                 return self._read_numbers(rest, marked=True)
+            several = name.group().rstrip(" \t_#:.-–—=").endswith("s")
+            if joined := self.read_joined(rest, several=several):
+                out.passages += joined
+                return out
             if titled := _TITLED.match(rest):  # "Source 1: Refund policy"
                 return self._read_numbers(titled[1], marked=True)
             cites = name["label"] is None or ":" in name.group()
@@ -310,10 +317,22 @@ class Resolver:
             return out
         return self._read_pieces(body, at, marked=marked)
 
-    def _slashed_ids(self, body: str) -> list[int]:
-        """Return the passages of "d1 / d2"; none unless each part is an id, as "1/2" is none."""
-        parts = [part.strip() for part in body.split("/")[:_MAX_PIECES]]
-        found = [None if part.isdecimal() else self.by_id(part) for part in parts]
+    def read_joined(self, body: str, *, several: bool = False) -> list[int]:
+        """Return the passages of "d1/d3", "d1 & d2" or "1/2/3"; none unless each part is one.
+
+        Args:
+            body: What stands between brackets, or behind a label there.
+            several: Whether it names several passages, so that "1/3" is no part of one.
+        """
+        parts = _JOINT.split(body.strip())
+        if not 1 < len(parts) <= _MAX_PIECES:
+            return []
+        numbers = [int(part) for part in parts if part.isdecimal() and len(part) < 4]
+        if len(numbers) == len(parts):
+            slashed = body.count("/") == len(parts) - 1 and (several or len(parts) > 2)
+            found = list(map(self.by_number, numbers)) if slashed else []
+        else:
+            found = list(map(self.by_id, parts))
         known = [index for index in found if index is not None]
         return known if len(known) == len(parts) else []
 
@@ -375,6 +394,12 @@ class Resolver:
         elif (marked and body) or named_file or (paged and not _LINE.search(body)):
             out.unread = 1
         return out
+
+
+def _without_lead(text: str) -> str:
+    """Return a text without the words that lead to what it cites, as "see also"."""
+    lead = _LEAD.match(text)
+    return text[lead.end() :] if lead else text
 
 
 def _squeezed(text: str) -> str:
