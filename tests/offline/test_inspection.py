@@ -24,6 +24,7 @@ from ragmeter.ingest.live_inspection import (
     MAX_LISTENERS,
     LiveInspection,
     TooManyListeners,
+    grade_fields,
 )
 from ragmeter.ingest.requests.extraction import FieldOrigin, NotRequest, extract_requests
 from ragmeter.offline.inspection import (
@@ -31,6 +32,7 @@ from ragmeter.offline.inspection import (
     inspect_files,
     inspection_to_dict,
     print_inspection,
+    print_request,
 )
 from rich.console import Console
 from typer.testing import CliRunner
@@ -278,6 +280,24 @@ def test_what_is_no_request_or_unreadable_is_counted(tmp_path: Path) -> None:
     assert found["requests"] == []
     assert found["not_requests"] == {"no_llm_no_retriever": 1}
     assert found["rejected"] == {"bad_json": 1}
+
+
+def test_passages_that_blank_lines_part_have_a_cure() -> None:
+    run = Run()
+    prompt = f"Context:\n{'One text of the handbook. ' * 3}\n\nAnother.\n\nQuestion: How long?"
+    run.span(
+        "chat m",
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.input.messages": json.dumps([{"role": "user", "content": prompt}]),
+        },
+    )
+    read = extract_requests(run.spans, OtlpSettings())
+    (trace,) = read.traces
+    assert (trace.query, trace.passages) == ("How long?", None)
+    out = StringIO()
+    print_request(trace, read.origins[0], grade_fields(trace), Console(file=out, width=600))
+    assert "part the passages in the prompt by tags (<document>) or numbers ([1])" in out.getvalue()
 
 
 def not_a_request(attributes: Mapping[str, object], settings: OtlpSettings | None = None) -> str:

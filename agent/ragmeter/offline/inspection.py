@@ -234,6 +234,10 @@ _RECORDED_AS = {
     "answer": "output.value",
     "passages": "retrieval.documents.0.document.content of a span of the kind RETRIEVER",
 }
+_PARTED = (
+    "or part the passages in the prompt by tags (<document>) or numbers ([1]): blank lines part"
+    " paragraphs as well"
+)
 _NEVER_TAKEN = "or name the tool that retrieves in otlp.tool_names"
 
 
@@ -259,8 +263,11 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             cure = _CURES[field_name]
             if field_name in _CAPTURED:
                 cure += _capture(looked_at)
-        if field_name == "passages" and cure is _CURES["passages"] and origins.get("tools"):
-            cure = f"{cure}, {_NEVER_TAKEN}"
+        if field_name == "passages" and cure is _CURES["passages"]:
+            if origins.get("tools"):
+                cure = f"{cure}, {_NEVER_TAKEN}"
+            elif (trace.guessed or {}).get("query") == Guess.CUT_FROM_PROMPT:
+                cure = f"{cure}, {_PARTED}"
         yield f"{field_name}: {reason or 'not captured'}; {where}{cure}"
     for tool in origins.get("tools", ()):
         name = tool.name

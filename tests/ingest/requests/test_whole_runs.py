@@ -491,3 +491,57 @@ def test_a_turn_that_goes_on_after_a_tool_is_one_request() -> None:
     assert (first.query, first.answer) == ("Q1?", "14 days")
     assert [passage.text for passage in first.passages or []] == [A]
     assert (second.query, second.answer, second.passages) == ("Q2?", "Hello", None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "attributes"),
+    [
+        ({"question": "Refund period"}, "It takes 5 days.", ("input", "output")),
+        (
+            {"args": [A[:7] + "?"], "kwargs": {}},
+            {"answer": "It takes 5 days."},
+            ("input", "output"),
+        ),
+        ("How long?", "It takes 5 days.", ("input.value", "output.value")),
+    ],
+)
+def test_functions_alone_that_answer_a_question_are_a_request(
+    asked: Any, given: Any, attributes: tuple[str, str]
+) -> None:
+    run = Run()
+    sides = [one if isinstance(one, str) else json.dumps(one) for one in (asked, given)]
+    mark = {KIND: "CHAIN"} if attributes[0] == "input.value" else {}
+    root = run.span("answer", None, (0, 5), {**dict(zip(attributes, sides, strict=True)), **mark})
+    run.span("call_it", root, (1, 4), {"input": "You are kind. How long?", "output": sides[1]})
+    trace = only(run)
+    assert trace.query
+    assert trace.answer == "It takes 5 days."
+    assert trace.timings == {"total": 5}
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({"order": "77", "note": "to the back door"}, {"message": "The order was stored."}),
+        ({"sql": "select * from orders"}, "There are 3 rows."),
+        ({"question": "How long?", "answer": "5 days"}, "The answer is right."),  # a judge
+        ({"question": "How long?"}, "done"),
+        ({"question": "How long?"}, [0.1, 0.2]),
+    ],
+)
+def test_functions_that_answer_no_question_are_none(asked: Any, given: Any) -> None:
+    run = Run()
+    root = run.span("work", None, (0, 5), {"input": json.dumps(asked), "output": json.dumps(given)})
+    run.span("step", root, (1, 4), {"input": "a b", "output": "c d"})
+    assert read(run).dropped == {"no_llm_no_retriever": 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["find_chunks", "get_relevant_documents", "getContext", "top_k_passages"]
+)
+def test_functions_that_retrieve_by_other_names(name: str) -> None:
+    run = Run()
+    root = run.span("rag", None, (0, 5), {"input": "How long?", "output": A})
+    found = json.dumps([{"text": A}, {"text": B}])
+    run.span(name, root, (1, 2), {"input": "refund", "output": found})
+    assert [passage.text for passage in only(run).passages or []] == [A, B]

@@ -35,6 +35,9 @@ _COMPLETION = "gen_ai.content.completion"
 _ADOT_CONTENT = ("message", "content")
 _MAX_LINES = 500  # messages of one text, the last ones
 _ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): ", re.MULTILINE)
+# Messages as Semantic Kernel of .NET prints them: `[{"role:" user, "content:" ...}]` is no JSON
+_PRINTED = re.compile(r'(?:\A\[|\}, ?\n)\{"role:" (\w{1,20}), "content:" ?')
+_REPLIES = ("assistant: ", '[{"role:" ')
 _ROLE_NAMES = {"human": "user", "ai": "assistant", "developer": "system"}
 
 
@@ -55,7 +58,7 @@ def read_content_events(span: Span, full: bool = True) -> SpanContent:
             completion = _value(span, _COMPLETION, "gen_ai.completion")
             content.calls_tools = asks_tools_only(completion)
             if not content.calls_tools:
-                is_reply = isinstance(completion, str) and completion.startswith("assistant: ")
+                is_reply = isinstance(completion, str) and completion.startswith(_REPLIES)
                 text = (
                     last_text_of(read_message_lines(completion), "assistant") if is_reply else None
                 )
@@ -81,12 +84,20 @@ def _find_prompt(value: Any) -> tuple[str | None, Reason | None]:
 
 def read_message_lines(text: Any) -> list[ChatMessage]:
     """Read messages written as `role: text` from the first character on; empty for other text."""
-    if not isinstance(text, str) or not _ROLE.match(text):
+    if not isinstance(text, str):
         return []
-    marks = list(_ROLE.finditer(text))[-_MAX_LINES:]
+    pattern = _ROLE if _ROLE.match(text) else _PRINTED
+    if not pattern.match(text):
+        return []
+    if pattern is _PRINTED:
+        text = text.strip().removesuffix("]").removesuffix("}")
+    marks = list(pattern.finditer(text))[-_MAX_LINES:]
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     return [
-        ChatMessage(_ROLE_NAMES.get(mark[1], mark[1]), scalar_text(text[mark.end() : end].strip()))
+        ChatMessage(
+            _ROLE_NAMES.get(mark[1].lower(), mark[1].lower()),
+            scalar_text(text[mark.end() : end].strip()),
+        )
         for mark, end in zip(marks, ends, strict=True)
     ]
 

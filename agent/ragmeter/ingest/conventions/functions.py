@@ -24,6 +24,13 @@ from ragmeter.ingest.spans import Span
 
 _AGENTA_SIDES = ("ag.data.inputs.", "ag.data.outputs.")
 _MAX_FIELDS = 64  # of the arguments or results of a function
+# where conventions have the arguments and the result of a function
+_INPUTS = ("input", "input.value", "langfuse.observation.input", "mlflow.spanInputs")
+_OUTPUTS = ("output", "output.value", "langfuse.observation.output", "mlflow.spanOutputs")
+_QUESTIONS = ("question", "user_question", "user_query", "user_message", "user_input", "chatInput")
+_ANSWERS = ("answer", "final_answer", "response", "reply", "answer_text", "generated_text")
+_QUESTION_MARKS = ("?", "？", "؟")
+_MIN_WORDS = 3  # of an answer: `done` and `3 rows` are none
 
 
 def read_lilypad(span: Span, full: bool = True) -> SpanContent:
@@ -51,6 +58,32 @@ def read_agenta(span: Span, full: bool = True) -> SpanContent:
     content = read_by_table(key_table("agenta"), attributes, full)
     fill_content(content, *sides)
     return content
+
+
+def asks_and_answers(span: Span) -> bool:
+    """Return whether the arguments and the result of a function are a question and its answer.
+
+    Nothing else tells a request where no span calls a model or retrieves: the input has to name a
+    question or end as one, and the output has to be words. What is given an answer grades it.
+    """
+    asked = parse_nested_json(first_value(span.attributes, _INPUTS))
+    for key in ("args", "kwargs", "inputs"):
+        if isinstance(asked, dict) and isinstance(asked.get(key), dict | list) and asked[key]:
+            asked = asked[key]
+    if isinstance(asked, dict):
+        if not asked.keys().isdisjoint(_ANSWERS):
+            return False
+        named = first_value(asked, _QUESTIONS)
+        texts = [named] if named is not None else [*asked.values()]
+    else:
+        named = None
+        texts = asked if isinstance(asked, list) else [asked]
+    texts = [text for text in texts[:_MAX_FIELDS] if isinstance(text, str)]
+    if not any(named or text.rstrip().endswith(_QUESTION_MARKS) for text in texts):
+        return False
+    given = parse_nested_json(first_value(span.attributes, _OUTPUTS))
+    reply = first_value(given, _ANSWERS) if isinstance(given, dict) else given
+    return isinstance(reply, str) and len(reply.split()) >= _MIN_WORDS
 
 
 def _fields(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -66,7 +66,9 @@ _OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embe
 # names of functions that retrieve; shared with other products that have no such type
 RETRIEVER_NAME = re.compile(
     r"retriev|(?:vector|similarity|semantic|hybrid|document|doc|knowledge|kb|context)[\w .-]{0,12}"
-    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)",
+    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)"
+    r"|(?:find|fetch|get|query|select|lookup|top)[\w .-]{0,16}"
+    r"(?:docs|documents|passages|chunks|snippets|contexts?)\b",
     re.IGNORECASE,
 )
 _Mark = Callable[[Span, Any], bool]

@@ -187,6 +187,8 @@ def _body(event: SpanEvent) -> Mapping[str, Any]:
     merged: dict[str, Any] = dict(event.attributes)
     for key in ("gen_ai.event.content", "event_body", "body"):
         inner = parse_nested_json(merged.get(key))
+        if isinstance(inner, list) and inner and isinstance(inner[0], dict):
+            inner = inner[0]  # the choices of a call in one event: the first is the reply
         if isinstance(inner, dict):
             merged.update(inner)
         elif isinstance(inner, str) and "content" not in merged:

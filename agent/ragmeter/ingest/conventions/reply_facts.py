@@ -6,6 +6,7 @@ Only the call that answered is looked at, so this may open what was opened befor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -102,6 +103,7 @@ _OUTPUT_COUNTS = (
     "eval_count",
 )
 _THOUGHT_COUNTS = ("thoughtsTokenCount", "thoughts_token_count")  # which Gemini counts apart
+_PRINTED_LIST = re.compile(r"\[[\w, -]{0,200}\]")  # Semantic Kernel of .NET: `[Stop]`
 _MAX_NAME = 256  # characters of a model's name
 _MAX_NODES = 400  # of a body that are looked at
 _MAX_DEPTH = 10
@@ -121,6 +123,8 @@ def finish_reason(span: Span) -> str | None:
     for value in given:
         opened = parse_nested_json(value)
         first = opened[0] if isinstance(opened, list) and opened else opened
+        if isinstance(first, str) and _PRINTED_LIST.fullmatch(first):
+            first = first[1:-1].partition(",")[0]
         if reason := read_finish_reason(first):
             return reason
     found: str | None = None

@@ -39,6 +39,7 @@ from ragmeter.ingest.requests.passages import collect_passages, find_retrievals
 from ragmeter.ingest.requests.tree import (
     SpanNode,
     ToolUse,
+    answers_question,
     is_run,
     last_retrieval_moment,
     tool_name,
@@ -249,6 +250,7 @@ def compose_request(
         is_request=any(not call.content().calls_tools for call in request.calls)
         or (bool(answer.text) and answer.node in request.calls)
         or any(is_run(below) for below in request.nodes)
+        or answers_question(node)
         or passages is not None
         or any(retrieval.role is SpanRole.RETRIEVER for retrieval in request.retrievals),
         origins={

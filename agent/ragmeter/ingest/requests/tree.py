@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.conventions.functions import asks_and_answers
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
@@ -344,7 +345,8 @@ def find_requests(root: SpanNode) -> list[SpanNode]:
     requests = (
         _find_below(root, _is_whole_request)
         or _find_below(root, _is_request_part)
-        or _find_agents(root)
+        or _find_runs(root, is_run)
+        or _find_runs(root, answers_question)
     )
     return sorted(requests, key=SpanNode.time_order)
 
@@ -417,14 +419,17 @@ def _is_request_part(node: SpanNode) -> bool:
     return bool(node.retrievals or node.calls)
 
 
-def _find_agents(root: SpanNode) -> list[SpanNode]:
-    """Return the runs of agents of which no span tells what they did; indexing is none."""
+def _find_runs(root: SpanNode, is_one: Callable[[SpanNode], bool]) -> list[SpanNode]:
+    """Return the runs of agents, or functions, of which no span tells what they did.
+
+    Indexing is none.
+    """
     nodes = list(root.walk())
     if any(node.role in (SpanRole.EMBEDDING, SpanRole.VECTOR_DB) for node in nodes):
         return []
     holders: set[int] = set()
     for node in reversed(nodes):
-        if is_run(node) or any(id(child) in holders for child in node.children):
+        if is_one(node) or any(id(child) in holders for child in node.children):
             holders.add(id(node))
     return _find_below(root, lambda node: id(node) in holders)
 
@@ -462,6 +467,11 @@ def is_run(node: SpanNode) -> bool:
         or node.preview.convention == "google_adk"
         or node.span.attributes.get("traceloop.span.kind") == "workflow"
     )
+
+
+def answers_question(node: SpanNode) -> bool:
+    """Return whether a span is a function that is given a question and gives back an answer."""
+    return node.role is SpanRole.CHAIN and asks_and_answers(node.span)
 
 
 def _is_agent(node: SpanNode) -> bool:
