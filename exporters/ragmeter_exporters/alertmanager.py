@@ -27,14 +27,14 @@ from ragmeter.parts.incident_words import (
     is_closed,
 )
 from ragmeter.parts.views import Incident
-from ragmeter.server.client import incident_path, trace_path
+from ragmeter.server.paths import incident_path, trace_path
 
 from ragmeter_exporters.dispatch import (
     DeliveryCount,
-    DeliveryEndpoint,
     post_once,
     status_classifier,
 )
+from ragmeter_exporters.endpoint import DeliveryEndpoint
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
 ENDS_AFTER = 4  # resends until a firing alert ends by itself: three may be lost, as with Prometheus

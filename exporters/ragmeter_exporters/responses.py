@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from aiohttp import web
-from ragmeter.server.client import read_segment
+from ragmeter.server.paths import read_segment
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"

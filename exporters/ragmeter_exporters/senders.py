@@ -1,114 +1,67 @@
-"""The webhook, and the set of senders that the settings configure.
-
-The webhook posts one JSON document when an incident opens, gets worse or is over, and when it can
-no longer be judged. `build_notification` makes the outbox item, in the transaction that stores the
-state of the incident; `WebhookSender` delivers it through a `Dispatcher`.
-"""
+"""The senders of incidents that the settings configure."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpx
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.aggregate.evidence import Results
-from ragmeter.alerts.alert import clean_text
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.clocks import make_steady_clock
 from ragmeter.core.process import end_tasks
-from ragmeter.parts.incident_words import event_of
 from ragmeter.parts.views import Incident
 from ragmeter.store.rows import OutboxItem
 
-from ragmeter_exporters import dispatch
-from ragmeter_exporters.alertmanager import TARGET, Alertmanager
+from ragmeter_exporters.endpoint import DeliveryEndpoint
+from ragmeter_exporters.notifications import build_notification
 
-PAYLOAD_VERSION = 1
-MAX_TEXT = 1_000  # characters of a text in the payload
+if TYPE_CHECKING:  # most agents send nothing, and an HTTP client is a tenth of their start
+    import httpx
+
+    from ragmeter_exporters.alertmanager import Alertmanager
+    from ragmeter_exporters.dispatch import Dispatcher, NotificationOutbox
+
 STOP_SECONDS = 3.0  # what is not delivered by then stays in the outbox
-
-
-def build_notification(incident: Incident, now: float) -> OutboxItem:
-    """Make the outbox item of what is to be told of an incident, at wall time `now`.
-
-    Its id is the same however often it is made for the same event, so a redone step of work
-    enqueues nothing new, and receivers can tell a repetition.
-    """
-    event, at = event_of(incident)
-    # Milliseconds: evaluation steps are seconds, and an id must not depend on float printing.
-    item_id = f"{incident.id}-{math.floor(at * 1000)}-{event.replace(' ', '-')}"
-    body = {
-        "version": PAYLOAD_VERSION,
-        "event": event,
-        "id": item_id,
-        "incident": _clean_texts(asdict(incident)),
-    }
-    return OutboxItem(item_id, incident.id, json.dumps(body, ensure_ascii=False), now)
-
-
-def _clean_texts(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean_text(value, MAX_TEXT)
-    if isinstance(value, dict):
-        return {clean_text(key, MAX_TEXT): _clean_texts(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean_texts(item) for item in value]
-    return value
-
-
-class WebhookSender:
-    """Posts one item to a URL.
-
-    Raises:
-        ValueError: The URL cannot be used.
-    """
-
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        url: str,
-        *,
-        clock: Callable[[], float],
-        timeout: float = dispatch.TIMEOUT,
-    ) -> None:
-        self._client = client
-        self._endpoint = dispatch.DeliveryEndpoint.parse(url)
-        self._classify = dispatch.status_classifier(clock)
-        self._timeout = timeout
-
-    async def __call__(self, item: OutboxItem) -> dispatch.DeliveryOutcome:
-        """Post the item once."""
-        return await dispatch.post_once(
-            self._client,
-            self._endpoint,
-            item.body.encode("utf-8", "replace"),
-            {"Idempotency-Key": item.id},
-            classify=self._classify,
-            limit=self._timeout,
-        )
 
 
 class _AlertSource(AgentView, Protocol):
     @property
-    def outbox(self) -> dispatch.NotificationOutbox: ...
+    def outbox(self) -> NotificationOutbox: ...
+
+
+def _make_client() -> httpx.AsyncClient:
+    import httpx
+    from ragmeter.core.outgoing import OutgoingTransport
+
+    return httpx.AsyncClient(transport=OutgoingTransport())
 
 
 class AlertSenders:
-    """The senders of incidents that the settings configure; `clock` gives wall time."""
+    """The senders of incidents that the settings configure.
 
-    def __init__(self, settings: AlertSettings, clock: Callable[[], float] = time.time) -> None:
+    Args:
+        settings: The settings of alerts.
+        clock: Returns wall time.
+        make_client: Makes the HTTP client, if there is anything to send to.
+    """
+
+    def __init__(
+        self,
+        settings: AlertSettings,
+        clock: Callable[[], float] = time.time,
+        make_client: Callable[[], httpx.AsyncClient] = _make_client,
+    ) -> None:
         self._settings = settings
         self._clock = clock
+        self._make_client = make_client
+        self._client: httpx.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._senders: list[dispatch.Dispatcher | Alertmanager] = []
+        self._senders: list[Dispatcher | Alertmanager] = []
 
     def notify(self, incident: Incident, now: float) -> Sequence[OutboxItem]:
         """Make the outbox items of an incident, in the step that commits its state."""
@@ -120,21 +73,47 @@ class AlertSenders:
             for sender in self._senders:
                 self._loop.call_soon_threadsafe(sender.wake)
 
-    def start(self, client: httpx.AsyncClient, agent: _AlertSource) -> None:
+    def start(self, agent: _AlertSource) -> None:
         """Start delivering in the running event loop.
 
         Raises:
             ValueError: A URL cannot be used.
         """
         settings = self._settings
+        urls = [url.get_secret_value() for url in settings.alertmanager_url]
+        if not urls and settings.webhook_url is None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._client = self._make_client()
+        if settings.webhook_url is not None:
+            self._start_webhook(agent, self._client, settings.webhook_url.get_secret_value())
+        for url in urls:  # each by itself, as Prometheus does: one that is down delays no other
+            self._start_alertmanager(agent, self._client, url, named=len(urls) > 1)
 
-        def count(target: str, outcome: str, by: int = 1) -> None:
-            with agent.lock():
-                labels = (("target", target), ("outcome", outcome))
-                agent.counters.inc("ragmeter_notifications_total", labels, by)
+    def _start_webhook(self, agent: _AlertSource, client: httpx.AsyncClient, url: str) -> None:
+        from ragmeter_exporters.dispatch import Dispatcher
+        from ragmeter_exporters.webhook import WebhookSender
 
-        def count_as(target: str, _: str, outcome: str) -> None:
-            count(target, outcome)
+        target = "webhook"
+        count = partial(_count, agent)
+        count(target, "sent", 0)  # a rate needs a counter before its first notification
+        send = WebhookSender(client, url, clock=self._clock)
+        # A wall clock that is set would make what waits late, or too old, by its jump.
+        steady = make_steady_clock(self._clock, time.monotonic)
+        self._run(Dispatcher(target, agent.outbox, send, clock=steady, count=count))
+
+    def _start_alertmanager(
+        self, agent: _AlertSource, client: httpx.AsyncClient, url: str, *, named: bool
+    ) -> None:
+        from ragmeter_exporters.alertmanager import TARGET, Alertmanager
+
+        target = TARGET
+        if named:
+            shown = DeliveryEndpoint.parse(url).shown
+            target += f" {shown.partition('://')[2]}"
+
+        def count_as(_: str, outcome: str) -> None:
+            _count(agent, target, outcome)
 
         def read_scores(service: str, trace_id: str) -> Results:
             return (agent.evidence(service, trace_id) or {}).get("results") or ()
@@ -143,34 +122,21 @@ class AlertSenders:
             with agent.lock():
                 return agent.incidents()
 
-        self._loop = asyncio.get_running_loop()
-        # a rate needs a counter before its first notification
-        if settings.webhook_url:
-            count("webhook", "sent", 0)
-            send = WebhookSender(client, settings.webhook_url.get_secret_value(), clock=self._clock)
-            # A wall clock that is set would make what waits late, or too old, by its jump.
-            steady = make_steady_clock(self._clock, time.monotonic)
-            self._run(dispatch.Dispatcher("webhook", agent.outbox, send, clock=steady, count=count))
-        urls = [url.get_secret_value() for url in settings.alertmanager_url]
-        for url in urls:  # each by itself, as Prometheus does: one that is down delays no other
-            target = TARGET
-            if len(urls) > 1:
-                shown = dispatch.DeliveryEndpoint.parse(url).shown
-                target = f"{TARGET} {shown.partition('://')[2]}"
-            count(target, "sent", 0)
-            self._run(
-                Alertmanager(
-                    client,
-                    url,
-                    incidents,
-                    clock=self._clock,
-                    count=partial(count_as, target),
-                    status_url=settings.page_url.get_secret_value() if settings.page_url else "",
-                    read_scores=read_scores,
-                )
+        page = self._settings.page_url
+        _count(agent, target, "sent", 0)
+        self._run(
+            Alertmanager(
+                client,
+                url,
+                incidents,
+                clock=self._clock,
+                count=count_as,
+                status_url=page.get_secret_value() if page else "",
+                read_scores=read_scores,
             )
+        )
 
-    def _run(self, sender: dispatch.Dispatcher | Alertmanager) -> None:
+    def _run(self, sender: Dispatcher | Alertmanager) -> None:
         self._tasks.append(asyncio.create_task(sender.run()))
         self._senders.append(sender)
 
@@ -181,3 +147,11 @@ class AlertSenders:
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
             await end_tasks(late)
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def _count(agent: AgentView, target: str, outcome: str, by: int = 1) -> None:
+    with agent.lock():
+        labels = (("target", target), ("outcome", outcome))
+        agent.counters.inc("ragmeter_notifications_total", labels, by)

@@ -16,8 +16,8 @@ from aiohttp import web
 from ragmeter.aggregate.agent_view import AgentView
 from ragmeter.config.reporting import RUNBOOK_PATH
 from ragmeter.parts.contract import PartPages, ServiceLink
-from ragmeter.server.client import quote_sent, trace_path
 from ragmeter.server.listener import SECURITY_HEADERS
+from ragmeter.server.paths import quote_sent, trace_path
 
 from ragmeter_exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
 from ragmeter_exporters.page.incidents import incident_view

@@ -14,7 +14,7 @@ from aiohttp import web
 from ragmeter.core.errors import UnusableResource
 from ragmeter.core.outgoing import OutgoingTransport, find_proxy, make_tls_context
 from ragmeter.scorers.llm.transport import make_http_client
-from ragmeter_exporters.dispatch import DeliveryEndpoint
+from ragmeter_exporters.endpoint import DeliveryEndpoint
 from ragmeter_exporters.otel.headers import ReceiverHeaders
 from ragmeter_exporters.otel.receiver import CountingExporter
 

@@ -42,7 +42,7 @@ class Slow:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     one = Slow()
-    monkeypatch.setattr("ragmeter.ingest.passage_resolver.HttpLookup", lambda source: one)
+    monkeypatch.setattr("ragmeter.ingest.http_lookup.HttpLookup", lambda source: one)
     return one
 
 

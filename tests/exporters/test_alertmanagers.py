@@ -55,11 +55,13 @@ def urls_of(given: str | list[str], **environ: str) -> list[str]:
 
 async def told(urls: list[str], running: Any, until: Any) -> None:
     overrides = {"alerts": {"alertmanager_url": urls}}
-    senders = AlertSenders(load_settings(environ={}, overrides=overrides).alerts)
-    async with httpx.AsyncClient(trust_env=False) as client:
-        senders.start(client, running)
-        await until_async(until)
-        await senders.stop()
+    senders = AlertSenders(
+        load_settings(environ={}, overrides=overrides).alerts,
+        make_client=lambda: httpx.AsyncClient(trust_env=False),
+    )
+    senders.start(running)
+    await until_async(until)
+    await senders.stop()
 
 
 def test_one_url_or_several() -> None:

@@ -43,14 +43,17 @@ def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> Non
 
         running: Any = Running()
         running.outbox.put(OutboxItem("a", "a", "{}", NOW))
+        client = httpx.AsyncClient(transport=httpx.MockTransport(take))
         senders = AlertSenders(
-            AlertSettings(webhook_url="http://hook.test/"), clock=lambda: clock[0]
+            AlertSettings(webhook_url="http://hook.test/"),
+            clock=lambda: clock[0],
+            make_client=lambda: client,
         )
-        async with httpx.AsyncClient(transport=httpx.MockTransport(take)) as client:
-            senders.start(client, running)
-            clock[0] += jump
-            await until_async(lambda: len(running.outbox) == 0)
-            await senders.stop()
+        senders.start(running)
+        clock[0] += jump
+        await until_async(lambda: len(running.outbox) == 0)
+        await senders.stop()
+        assert client.is_closed
         assert len(notified) == 1
 
     asyncio.run(scenario())

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.dispatch import DeliveryOutcome, DeliveryPolicy, Dispatcher
-from ragmeter_exporters.senders import WebhookSender, build_notification
+from ragmeter_exporters.notifications import build_notification
+from ragmeter_exporters.webhook import WebhookSender
 
 from tests.exporters.incidents import opened, over, refused
 from tests.exporters.memory_outbox import MemoryOutbox

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
-from ragmeter.server.client import TRACES_PATH
+from ragmeter.server.paths import TRACES_PATH
 from werkzeug import Request, Response
 
 from tests.http_stub import http_stub

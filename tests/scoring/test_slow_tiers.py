@@ -18,10 +18,10 @@ from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.hhem.workers import NICENESS
 from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scoring import slow_tiers
+from ragmeter.scoring.judges import _log_served_model
 from ragmeter.scoring.slow_tiers import (
     ConfiguredTiers,
     SlowTiers,
-    _log_served_model,
     build_slow_tiers,
 )
 from ragmeter_exporters.prometheus import PrometheusExporter

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import httpx
 from ragmeter_exporters.otel.exporter import ResultsExporter
 from ragmeter_exporters.senders import AlertSenders
 
@@ -21,7 +20,6 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import StateUnavailable
-from ragmeter.core.outgoing import OutgoingTransport
 from ragmeter.core.process import SignalHandlers, collect_rarely
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
@@ -220,10 +218,7 @@ async def run_agent(
             urls = None
             if not exit_after_replay:
                 urls = await stack.enter_async_context(serve_agent(agent, settings, access))
-            client = await stack.enter_async_context(
-                httpx.AsyncClient(transport=OutgoingTransport())
-            )
-            senders.start(client, agent)
+            senders.start(agent)
             stack.push_async_callback(senders.stop)
             collect_rarely()
             progress = asyncio.create_task(_report_progress(agent, say, describe))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import httpx
 from ragmeter_exporters.otel.exporter import ResultsExporter
 from ragmeter_exporters.senders import AlertSenders
 from ragmeter_exporters.web import metrics_app
@@ -22,7 +21,6 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.core.outgoing import OutgoingTransport
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.endpoints.operator import (
@@ -140,8 +138,7 @@ async def run_worker(
             form_paths=part_form_paths(PARTS),
         )
         url = await stack.enter_async_context(listener)
-        client = await stack.enter_async_context(httpx.AsyncClient(transport=OutgoingTransport()))
-        senders.start(client, view)
+        senders.start(view)
         stack.push_async_callback(senders.stop)
         say(f"metrics:     {url}/metrics")
         say(f"status page: {url}/")

@@ -17,7 +17,8 @@ from pathlib import Path
 import httpx
 
 from ragmeter.core.retries import backoff_seconds, parse_retry_after
-from ragmeter.server.client import TRACES_PATH, reply_object
+from ragmeter.server.client import reply_object
+from ragmeter.server.paths import TRACES_PATH
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)

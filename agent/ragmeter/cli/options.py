@@ -14,6 +14,7 @@ import typer
 
 from ragmeter.app.settings import load_settings
 from ragmeter.config.loader import ConfigError, explicit_settings
+from ragmeter.config.scoring import JudgeSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.streams import escape_control, exit_error, print_message
 from ragmeter.core.errors import RagmeterError, UnusableResource, UsageError
@@ -81,21 +82,25 @@ OFFLINE_UNUSED = (
 )
 
 
+def _can_compare(judge: JudgeSettings) -> bool:
+    # late: most agents ask no judge
+    from ragmeter.scorers.judge.second_opinion import second_settings
+
+    return second_settings(judge) is not None
+
+
 def warn_unused_settings(settings: Settings, command: str, unused: Sequence[str] = ()) -> None:
     """Say which settings of scoring were set and have no effect in a command.
 
     `unused` are keys, or the beginnings of keys, that the command does not read.
     """
-    # late: most commands ask no judge
-    from ragmeter.scorers.judge.second_opinion import second_settings
-
     judge = settings.judge
     reasons = [(key, "") for key in unused]
     if judge.base_url is None:
         reasons.append(("judge", "judge.base_url is not set"))
     elif judge.second.share == 0:
         reasons.append(("judge.second", "judge.second.share is 0"))
-    elif second_settings(judge) is None:
+    elif not _can_compare(judge):
         reasons.append(("judge.second", "nothing of judge.metrics can be compared"))
     if settings.hhem.path is None:
         reasons.append(("hhem", "hhem.path is not set"))

@@ -74,7 +74,7 @@ def _has_marked_words(view: AgentView, service: str, trace_id: str) -> bool:
 def page_links(view: AgentView, url: str) -> Iterator[str]:
     """Yield the pages to open: all services, the worst incident, and a trace of it."""
     # late: most commands need no client
-    from ragmeter.server.client import details_path, incident_path, trace_path
+    from ragmeter.server.paths import details_path, incident_path, trace_path
 
     yield f"{url}/  all services, those in trouble first"
     for incident in [one for one in still_open(view.incidents()) if one.worst][:1]:

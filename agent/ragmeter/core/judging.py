@@ -19,6 +19,8 @@ from ragmeter.core.label_bounds import bound_label
 _MAX_NAME = 120
 _MAX_ITEMS = 256
 
+MAIN_JUDGE = "judge"  # the name of the judge of the settings; a second one has its own
+
 # Digits of an amount in dollars: prices of a million tokens with six decimals need so many.
 USD_DIGITS = 12
 

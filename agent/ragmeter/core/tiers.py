@@ -89,6 +89,14 @@ class PausableScorer(Protocol):
 
 
 @runtime_checkable
+class LimitedScorer(Protocol):
+    """A `TierScorer` whose server may take fewer calls than the settings allow."""
+
+    def capacity_share(self) -> float:
+        """Return the share of its places that the server is thought to take, in (0, 1]."""
+
+
+@runtime_checkable
 class ReferenceMeasurer(Protocol):
     """A `TierScorer` that measures what the reference of a canary cannot say by itself."""
 

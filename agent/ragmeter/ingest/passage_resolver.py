@@ -15,7 +15,6 @@ from ragmeter.config.inputs import ResolverSettings, ResolverSource
 from ragmeter.core.counters import CounterKey, Counts
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.passage_lookup import (
-    HttpLookup,
     InvalidPassageId,
     LookupFailed,
     PassageLookup,
@@ -128,6 +127,13 @@ def without_texts(trace: Trace, reason: str) -> Trace:
     return trace.model_copy(update={"missing": {**trace.missing, "passages": reason}})
 
 
+def _build_lookup(source: ResolverSource) -> PassageLookup:
+    # late: most agents look nothing up, and an HTTP client is a tenth of their start
+    from ragmeter.ingest.http_lookup import HttpLookup
+
+    return HttpLookup(source)
+
+
 class PassageResolver:
     """Resolves passages of traces, within one event loop.
 
@@ -144,7 +150,7 @@ class PassageResolver:
         self._settings = settings
         given = lookups or {}
         self._sources = [
-            _Source(source, given.get(source.name) or HttpLookup(source))
+            _Source(source, given.get(source.name) or _build_lookup(source))
             for source in settings.sources
         ]
         self._clock = clock

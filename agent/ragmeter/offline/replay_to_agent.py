@@ -21,7 +21,8 @@ from ragmeter.ingest.replay import (
     TraceShift,
     read_traffic,
 )
-from ragmeter.server.client import TRACES_PATH, reply_object
+from ragmeter.server.client import reply_object
+from ragmeter.server.paths import TRACES_PATH
 
 BATCH = 256  # traces in one body
 BATCH_BYTES = 4 * 2**20  # of one body, unless a single trace is larger

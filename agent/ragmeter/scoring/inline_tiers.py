@@ -21,6 +21,7 @@ from itertools import chain
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.deadlines import time_limit
+from ragmeter.core.judging import MAIN_JUDGE
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import ScoringCost, Tier
@@ -30,7 +31,6 @@ from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.scoring.scorer import CheapScores, TraceScores
 from ragmeter.scoring.slow_tiers import (
-    MAIN,
     ConfiguredTiers,
     TierSampling,
     build_controllers,
@@ -74,7 +74,7 @@ class InlineTiers(TierSampling):
         self.instruments = ConfiguredTiers(
             settings,
             observe=partial(count_attempt, counters.inc),
-            count=partial(count_verdict, counters.inc, MAIN),
+            count=partial(count_verdict, counters.inc, MAIN_JUDGE),
             watched=True,
             background=True,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import threading
 import time
@@ -13,45 +12,33 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ragmeter.config.scoring import HhemSettings, JudgeSettings, SamplingSettings
+from ragmeter.config.scoring import HhemSettings, SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
-from ragmeter.core.judging import JudgeInstrument
+from ragmeter.core.judging import MAIN_JUDGE, JudgeInstrument
 from ragmeter.core.score import Score, ScoredTrace
-from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
+from ragmeter.core.tiers import LimitedScorer, MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
 from ragmeter.metrics.costs import list_prices
 from ragmeter.metrics.missing_fields import restore_missing_reasons, visible_trace
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.control import SamplingControl
-from ragmeter.sampling.sampler import SALT, ReplayBudget, Sampler, StratumClassifier
+from ragmeter.sampling.sampler import ReplayBudget, Sampler, StratumClassifier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES, NICENESS, CpuWorkers
-from ragmeter.scorers.judge import cache, prompts
-from ragmeter.scorers.judge.cache import VERDICT_DAYS, SqliteVerdictStore
-from ragmeter.scorers.judge.probes import (
-    PROBE_HOURS,
-    ProbeRunner,
-    load_probes,
-    probe_settings,
-)
-from ragmeter.scorers.judge.second_opinion import SECOND, SecondOpinion, second_settings
-from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.billing import Attempt, count_attempt, count_verdict
-from ragmeter.scorers.llm.client import JudgeClient
-from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.threads import SamplingTerms
 from ragmeter.trace import Trace
 
+if TYPE_CHECKING:  # most agents have no judge, whose clients are an eighth of their start
+    from ragmeter.scorers.judge.cache import VerdictStore
+    from ragmeter.scorers.judge.probes import ProbeRunner
+    from ragmeter.scoring.judges import ConfiguredJudges
+
 log = logging.getLogger(__name__)
 
-MAIN = "judge"
-
-# Prompts that probes use: a change of one starts a new baseline. Others may come and go.
-_PROBE_PROMPTS = ("attempted", "citation-support", "umbrela")
 _PROBE_CHECK_SECONDS = 5.0  # between two checks whether traffic is live and probes are due
 
 
@@ -81,7 +68,7 @@ def build_controllers(
     controllers: dict[Tier, BudgetController] = {}
     if "judge" in scorers:
         judge = scorers["judge"]
-        share = judge.capacity_share if isinstance(judge, _ClosingTier) else lambda: 1.0
+        share = judge.capacity_share if isinstance(judge, LimitedScorer) else lambda: 1.0
         controllers["judge"] = judge_controller(settings.judge, share)
     if "model" in scorers:
         controllers["model"] = model_controller(
@@ -296,7 +283,7 @@ class ConfiguredTiers:
         self,
         settings: Settings,
         *,
-        verdicts: cache.VerdictStore | None = None,
+        verdicts: VerdictStore | None = None,
         saved: Mapping[str, Any] | None = None,
         observe: Callable[[Attempt], None] = lambda attempt: None,
         count: Callable[[str], None] = lambda source: None,
@@ -305,123 +292,45 @@ class ConfiguredTiers:
     ) -> None:
         self.scorers: dict[Tier, TierScorer] = {}
         self.probes: ProbeRunner | None = None
-        self._settings = settings
-        self._clients: list[tuple[JudgeClient, JudgeSettings]] = []
-        self._judges: list[JudgeTier] = []
-        self._titles = {prompt.hash: prompt.title for prompt in _prompts()}
-        self._saved = saved or {}
-        self._observe = observe
-        judge = settings.judge
-        if judge.base_url is not None:
-            client = self._add_client(MAIN, judge)
-            if verdicts is None:
-                verdicts = cache.MemoryVerdictStore(judge.cache.entries)
-            full = settings.privacy.content == "full"
-            keeps = (lambda question: True) if full else cache.has_closed_schema
-            first = JudgeTier(cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge)
-            self._judges.append(first)
-            tier = self._add_second_opinion(first, client, canaries=not watched)
-            if watched:
-                self.probes = self._build_probe_runner(client)
-            self.scorers["judge"] = _ClosingTier(tier, client, self, first.measure)
+        self._judges: ConfiguredJudges | None = None
+        if settings.judge.base_url is not None:
+            from ragmeter.scoring.judges import ConfiguredJudges
+
+            self._judges = ConfiguredJudges(
+                settings,
+                verdicts=verdicts,
+                saved=saved,
+                observe=observe,
+                count=count,
+                watched=watched,
+            )
+            self.probes = self._judges.probes
+            self.scorers["judge"] = self._judges.tier
         if watched and not settings.sampling.model:
             log.info("the local model is off: sampling.model is 0")
         elif model := build_model_tier(settings, NICENESS if background else 0):
             self.scorers["model"] = model
 
-    def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
-        client = JudgeClient(
-            judge,
-            name=name,
-            state=self._saved.get(name),
-            observe=self._observe,
-            on_change=partial(_log_served_model, name),
-        )
-        self._clients.append((client, judge))
-        return client
-
-    def _add_second_opinion(
-        self, first: JudgeTier, client: JudgeClient, *, canaries: bool
-    ) -> TierScorer:
-        judge = self._settings.judge
-        settings = second_settings(judge)
-        if settings is None:
-            return first
-        if settings != judge.model_copy(update={"metrics": settings.metrics}):
-            client = self._add_client(SECOND, settings)
-        # without the cache: a judge that is given its own verdicts agrees with itself
-        again = JudgeTier(client, settings)
-        self._judges.append(again)
-        return SecondOpinion(first, again, judge.second.share, SALT, canaries=canaries)
-
-    def _build_probe_runner(self, client: JudgeClient) -> ProbeRunner | None:
-        settings = probe_settings(self._settings.judge)
-        if settings is None:
-            return None
-        names = ("model", "temperature", "structured")
-        instrument = {name: getattr(settings, name) for name in names}
-        # the endpoint is the address without user and password: this goes to the state file
-        instrument |= {
-            "endpoint": client.endpoint,
-            "prompts": [prompt.hash for prompt in _prompts() if prompt.name in _PROBE_PROMPTS],
-        }
-        runner = ProbeRunner(
-            JudgeTier(client, settings),
-            load_probes(),
-            hours=PROBE_HOURS,
-            instrument=json.dumps(instrument),
-            clock=time.time,
-        )
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # else they are due now
-            runner.load(self._saved["probes"])
-        return runner
-
     def instruments(self, fingerprints: Iterable[str]) -> list[JudgeInstrument]:
         """Return the judges behind these fingerprints of scores, as served and asked."""
-        found: dict[str, JudgeInstrument] = {}
-        for fingerprint in sorted(set(fingerprints)):
-            verdicts = {v for tier in self._judges for v in tier.verdict_fingerprints(fingerprint)}
-            for verdict, (client, _) in product(sorted(verdicts), self._clients):
-                for instrument, prompt in client.instruments(verdict):
-                    names = found.setdefault(instrument.key, instrument).fingerprints
-                    names[fingerprint] = sorted({*names.get(fingerprint, ()), self._titles[prompt]})
-        return list(found.values())
+        return self._judges.instruments(fingerprints) if self._judges else []
 
     async def close(self) -> None:
         """Close the clients of the judges."""
-        for client, _ in self._clients:
-            await client.aclose()
+        if self._judges:
+            await self._judges.close()
 
     def state(self) -> dict[str, Any]:
         """Return what the judges need after a restart, JSON-able."""
-        return {client.name: client.state() for client, _ in self._clients}
+        return self._judges.state() if self._judges else {}
 
     def gauges(self) -> list[GaugeSample]:
         """Return whether the servers are up, and each judge's calls in flight and their limit."""
-        samples: list[GaugeSample] = []
-        for client, _ in self._clients:
-            judge = (("judge", client.name),)
-            samples.append(("ragmeter_judge_up", judge, float(not client.is_down)))
-            samples.append(("ragmeter_judge_in_flight", judge, float(client.in_flight)))
-            samples.append(("ragmeter_judge_in_flight_limit", judge, float(client.limit)))
-        return samples
+        return self._judges.gauges() if self._judges else []
 
     def labels(self) -> list[dict[str, str]]:
         """Return for each judge and prompt the models, the prompt and the fingerprint."""
-        return [
-            {
-                "judge": client.name,
-                "model": judge.model or "",
-                "served": client.served.model,
-                "system_fingerprint": client.served.system_fingerprint,
-                "prompt": prompt.title,
-                "prompt_hash": prompt.hash,
-                "fingerprint": client.fingerprint(prompt.hash) or "",
-            }
-            for client, judge in self._clients
-            for prompt in _prompts()
-            if client.served is not None
-        ]
+        return self._judges.labels() if self._judges else []
 
 
 def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None:
@@ -478,6 +387,8 @@ def build_slow_tiers(
     close = contextlib.ExitStack()
     verdicts = None
     if judge.base_url is not None:
+        from ragmeter.scorers.judge.cache import VERDICT_DAYS, SqliteVerdictStore
+
         verdicts = SqliteVerdictStore(settings.state.path, judge.cache.entries, VERDICT_DAYS)
         close.callback(verdicts.close)
     tiers = ConfiguredTiers(
@@ -485,7 +396,7 @@ def build_slow_tiers(
         verdicts=verdicts,
         saved=saved.get("judges"),
         observe=partial(count_attempt, spending.add),
-        count=partial(count_verdict, spending.add, MAIN),
+        count=partial(count_verdict, spending.add, MAIN_JUDGE),
         watched=True,
         background=live,
     )
@@ -504,59 +415,4 @@ def build_slow_tiers(
         judges=tiers,
         gauges=tiers.gauges,
         close=close.close,
-    )
-
-
-class _ClosingTier:
-    """A judge tier that closes its clients after the last trace.
-
-    It is paused while its first judge is down; the second one pauses nothing.
-    """
-
-    def __init__(
-        self,
-        tier: TierScorer,
-        first: JudgeClient,
-        judges: ConfiguredTiers,
-        measure: Callable[[Trace, ScoringCost], Coroutine[Any, Any, Trace]],
-    ) -> None:
-        self.tier: Tier = tier.tier
-        self.pairs: Sequence[MetricScorer] = tier.pairs
-        self.score = tier.score
-        self.measure = measure
-        self._first = first
-        self._judges = judges
-        self.instruments = judges.instruments
-
-    @property
-    def paused(self) -> bool:
-        return self._first.is_down
-
-    @property
-    def trying(self) -> bool:
-        return self._first.takes_trial
-
-    def capacity_share(self) -> float:
-        """Return the share of the first judge's slots that it is thought to take."""
-        return self._first.capacity_share
-
-    async def __aenter__(self) -> _ClosingTier:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._judges.close()
-
-
-def _prompts() -> list[prompts.PromptTemplate]:
-    return [prompts.load_prompt(*name) for name in prompts.list_prompts()]
-
-
-def _log_served_model(judge: str, old: ServedModel, new: ServedModel) -> None:
-    log.warning(
-        "%s is served by %s %s now, by %s %s before: a new series begins",
-        judge,
-        new.model,
-        new.system_fingerprint,
-        old.model,
-        old.system_fingerprint,
     )

@@ -21,7 +21,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.core.score import ScoredTrace
 from ragmeter.trace import Trace
 
-from ragmeter_exporters.dispatch import DeliveryEndpoint
+from ragmeter_exporters.endpoint import DeliveryEndpoint
 from ragmeter_exporters.otel.headers import ReceiverHeaders
 from ragmeter_exporters.otel.results import ResultSelection
 

@@ -28,7 +28,7 @@ from ragmeter import __version__
 from ragmeter.ingest.spans import OWN_SCOPE, OWN_SERVICE, RESULT_EVENT
 from ragmeter.trace import SpanRef
 
-from ragmeter_exporters.dispatch import DeliveryEndpoint
+from ragmeter_exporters.endpoint import DeliveryEndpoint
 from ragmeter_exporters.otel.headers import ReceiverHeaders
 from ragmeter_exporters.otel.receiver import TIMEOUT, CountingExporter
 

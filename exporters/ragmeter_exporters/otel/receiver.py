@@ -23,7 +23,7 @@ from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportRes
 from ragmeter import __version__
 from ragmeter.core.outgoing import find_authorities, find_proxy
 
-from ragmeter_exporters.dispatch import DeliveryEndpoint
+from ragmeter_exporters.endpoint import DeliveryEndpoint
 from ragmeter_exporters.otel.headers import ReceiverHeaders
 
 PATH = "/v1/logs"

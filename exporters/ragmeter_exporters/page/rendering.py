@@ -22,7 +22,7 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts import answer_texts
 from ragmeter.parts.collection import PartKinds, PartPage
 from ragmeter.parts.incident_words import is_closed, still_open
-from ragmeter.server.client import (
+from ragmeter.server.paths import (
     details_path,
     fill_path,
     incident_path,

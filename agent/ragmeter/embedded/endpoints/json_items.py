@@ -35,7 +35,7 @@ from ragmeter.ingest.native import (
     iterate_lines,
 )
 from ragmeter.parts.contract import Document, DocumentKind
-from ragmeter.server.client import TRACES_PATH
+from ragmeter.server.paths import TRACES_PATH
 
 MAX_REJECTED = 100  # items named in a reply; the rest are counted
 _SOURCE = "http"

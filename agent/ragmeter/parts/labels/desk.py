@@ -29,7 +29,7 @@ from ragmeter.parts.contract import Part, PartHome, PartPages
 from ragmeter.parts.labels.documents import LabelDocument
 from ragmeter.parts.labels.places import LABEL_PAGE, choose_place
 from ragmeter.parts.labels.pool import LabelPool, PoolTrace
-from ragmeter.server.client import read_segment
+from ragmeter.server.paths import read_segment
 from ragmeter.windows.people_agreement import ScorerAgreement
 from ragmeter.windows.series import Estimate
 

@@ -25,7 +25,7 @@ from ragmeter.parts.segments.breakdown import (
     service_breakdown,
 )
 from ragmeter.parts.views import ComparedWith
-from ragmeter.server.client import quote_sent
+from ragmeter.server.paths import quote_sent
 
 _PARAMETERS = ("service", "metric", "window", "against", "fdr")
 _MAX_ANSWERS = 2  # at a time: each holds a core while it is made, and a scraper must not wait

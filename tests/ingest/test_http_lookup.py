@@ -11,12 +11,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 from ragmeter.config.inputs import ResolverSettings, ResolverSource
-from ragmeter.ingest.passage_lookup import (
-    HttpLookup,
-    InvalidPassageId,
-    LookupFailed,
-    PassageTooLarge,
-)
+from ragmeter.ingest.http_lookup import HttpLookup
+from ragmeter.ingest.passage_lookup import InvalidPassageId, LookupFailed, PassageTooLarge
 
 Handler = Callable[[httpx.Request], httpx.Response]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ragmeter.server.client import read_segment, service_path, trace_path
+from ragmeter.server.paths import read_segment, service_path, trace_path
 from yarl import URL
 
 
