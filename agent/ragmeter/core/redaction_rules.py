@@ -120,6 +120,13 @@ _IS_VERSION = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W\d]|[§#=<>~]")
+# `lodash@4.17.21`: four numbers are an address, as of a mailbox
+_VERSION = re.compile(r"v?\d{1,5}\.\d{1,5}\.\d{1,5}(?:-[A-Za-z][\w.-]*)?")
+_REMOTE = "git@"
+_REMOTE_NAME = re.compile(r"(?<![\w.+-])git@\Z")
+# What a product's version follows as well as what happened before something was reached.
+_BEFORE_OR_SINCE = re.compile(r"\s(?:before|after|since|until|vor|nach|ab)\s?\Z", re.IGNORECASE)
+_MOST_VERSION = 31  # versions of four parts rarely begin beyond
 _DOTTED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _BEFORE = 48  # characters before a finding that may name it so
 
@@ -383,6 +390,14 @@ def _card(text: str, start: int, end: int) -> int | None:
     return None
 
 
+def _email(text: str, start: int, end: int) -> int | None:
+    """Return the end of an address, unless it names a package's version or a repository."""
+    host = text[start:end].rpartition("@")[2]
+    name = text[max(start - len(_REMOTE), 0) : end - len(host)]
+    is_remote = text[end : end + 1] in (":", "/") and _REMOTE_NAME.search(name)
+    return None if _VERSION.fullmatch(host) or is_remote else end
+
+
 def _digits(text: str) -> list[str]:
     return [str(unicodedata.decimal(char)) for char in text if char.isdecimal()]
 
@@ -438,15 +453,16 @@ def _phone(text: str, start: int, end: int) -> int | None:
 
 
 def _is_series(text: str, end: int, match: str) -> bool:
-    """Return whether groups of one length are measured, round, or grow by a step or a factor."""
+    """Return whether groups grow by a step, or are of one length and measured, round or doubled."""
     groups = re.split(r"\D", match)
-    if not _EVEN_GROUPS.match(match) or len(set(map(len, groups))) != 1:
+    if not _EVEN_GROUPS.match(match):
         return False
     numbers = [int(group) for group in groups]
     pairs = list(itertools.pairwise(numbers))
-    return (
-        (len({after - before for before, after in pairs}) == 1 and numbers[0] != numbers[1])
-        or all(before and after == 2 * before for before, after in pairs)
+    if len({after - before for before, after in pairs}) == 1 and numbers[0] != numbers[1]:
+        return True
+    return len(set(map(len, groups))) == 1 and (
+        all(before and after == 2 * before for before, after in pairs)
         or all(number % 50 == 0 for number in numbers)
         or _UNIT.match(text, end) is not None
     )
@@ -480,7 +496,7 @@ def _address(text: str, start: int, end: int) -> int | None:
     if (
         dots
         and (
-            _NAMES_PRODUCT.search(before)
+            _names_version(before, dots.group())
             or _IS_VERSION.match(text, start + dots.end())
             or (
                 _FROM.search(before)
@@ -500,6 +516,12 @@ def _address(text: str, start: int, end: int) -> int | None:
     return None
 
 
+def _names_version(before: str, dotted: str) -> bool:
+    if not _NAMES_PRODUCT.search(before):
+        return False
+    return int(dotted.partition(".")[0]) <= _MOST_VERSION or not _BEFORE_OR_SINCE.search(before)
+
+
 # Of the SWIFT registry of IBANs (ISO 13616), release 99: country and number of characters.
 _IBANS = """
 AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27
@@ -511,6 +533,7 @@ SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 
 _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
 
 _CHECKS: dict[str, _MatchCheck] = {
+    "email": _email,
     "phone": _phone,
     "iban": _iban,
     "credit_card": _card,
