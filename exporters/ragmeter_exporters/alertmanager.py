@@ -12,7 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,8 +31,9 @@ from ragmeter.server.paths import incident_path, trace_path
 
 from ragmeter_exporters.dispatch import (
     DeliveryCount,
+    DeliveryOutcome,
+    classify_status,
     post_once,
-    status_classifier,
 )
 from ragmeter_exporters.endpoint import DeliveryEndpoint
 
@@ -55,6 +56,18 @@ _OF_SIGNALS = frozenset(("stage", "quantile", "kind"))
 
 AlertBody = dict[str, Any]
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: the identity of an alert in Alertmanager
+
+_MAX_WORDS = 2_048  # bytes of a reply that are read for its words
+_API = re.compile(r"(?:/api/v[12](?:/alerts)?)?/?\Z")
+_SETTING = "alerts.alertmanager_url"
+# What mends a refusal, by the status of the reply.
+_CURES = {
+    401: f"give user and password in {_SETTING} (http://user:password@host)",
+    403: f"give user and password in {_SETTING} (http://user:password@host)",
+    404: f"{_SETTING} is the base URL of an Alertmanager with API v2, with its path prefix",
+    405: f"{_SETTING} is the base URL of an Alertmanager with API v2, with its path prefix",
+    410: f"{_SETTING} is the base URL of an Alertmanager with API v2, with its path prefix",
+}
 
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
@@ -110,7 +123,6 @@ class Alertmanager:
         self._endpoint = DeliveryEndpoint.parse(_alerts_url(url))
         self._incidents = incidents
         self._clock = clock
-        self._classify = status_classifier(clock)
         self._count = count
         self._resend = resend
         self._status_url = status_url
@@ -160,7 +172,7 @@ class Alertmanager:
         for start in range(0, len(bodies), BATCH):
             body = json.dumps(bodies[start : start + BATCH]).encode()
             outcome = await post_once(
-                self._client, self._endpoint, body, {}, classify=self._classify
+                self._client, self._endpoint, body, {}, classify=self._judge_reply
             )
             self._count(TARGET, outcome.kind)
             if outcome.kind == "sent":
@@ -172,6 +184,30 @@ class Alertmanager:
                 # The remaining batches would meet the same; the next round brings them all.
                 return False
         return True
+
+    async def _judge_reply(self, response: httpx.Response) -> DeliveryOutcome:
+        """Judge a reply by its status, and say in a failure's reason what it says and what helps.
+
+        Alertmanager answers without a page: a login, a proxy or another program serves that one.
+        """
+        status = response.status_code
+        outcome = classify_status(status, response.headers, self._clock())
+        is_page = response.headers.get("content-type", "").startswith("text/html")
+        if outcome.kind == "sent" and not is_page:
+            return outcome
+        words = await _read_words(response)
+        parts = [f"HTTP {status}", words]
+        if outcome.kind == "sent":
+            outcome = replace(outcome, kind="retry")
+            parts.append(f"a page is no Alertmanager's answer: {_CURES[404]}")
+        elif 300 <= status < 400:
+            to = _shown_host(response.headers.get("location", ""))
+            parts.append(f"redirected to {to}, which is not followed: name it in {_SETTING}")
+        elif status == 400 and "HTTPS server" in words:
+            parts.append(f"it needs https:// in {_SETTING}")
+        else:
+            parts.append(_CURES.get(status, ""))
+        return replace(outcome, reason="; ".join(filter(None, parts)))
 
     def _quote_worst_traces(self) -> None:
         try:
@@ -214,13 +250,35 @@ class Alertmanager:
                 del self._sent[labels]
 
 
+async def _read_words(response: httpx.Response) -> str:
+    """Return the start of what a reply says, printable and without secrets."""
+    # late: they are needed where a delivery fails
+    from ragmeter.scorers.llm.server_words import page_text, printable_words
+
+    read = b""
+    async for piece in response.aiter_bytes():
+        read += piece[:_MAX_WORDS]
+        if len(read) >= _MAX_WORDS:
+            break
+    text = page_text(read.decode("utf-8", "replace")).strip()
+    return f'it says "{printable_words(text)}"' if text else ""
+
+
+def _shown_host(location: str) -> str:
+    """Return scheme and host of an address: its path may hold a secret."""
+    try:
+        return DeliveryEndpoint.parse(location).shown
+    except ValueError:
+        return "another path"
+
+
 def _alerts_url(url: str) -> str:
-    """Return the resource of the alerts below a base URL, credentials and query preserved."""
-    base, mark, query = url.partition("?")
-    base = base.rstrip("/")
-    if not base.endswith("/api/v2/alerts"):
-        base += "/api/v2/alerts"
-    return base + mark + query
+    """Return the resource of the alerts of a base URL, credentials and query preserved.
+
+    The address of the API, also of the old one, and of a page (`/#/alerts`) have the same base.
+    """
+    base, mark, query = url.partition("#")[0].partition("?")
+    return _API.sub("", base.rstrip("/"), count=1) + "/api/v2/alerts" + mark + query
 
 
 def alertmanager_labels(incident: Incident) -> dict[str, str]:

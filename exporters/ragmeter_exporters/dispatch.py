@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -114,8 +115,22 @@ async def post_once(
     except (TimeoutError, httpx.TimeoutException):
         return DeliveryOutcome("retry", "timeout")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        # The type only: the text of some errors holds the URL.
-        return DeliveryOutcome("retry", type(error).__name__)
+        return DeliveryOutcome("retry", _connection_reason(error))
+
+
+def _connection_reason(error: BaseException) -> str:
+    """Return the type of an error and what the system or TLS says: its text may hold the URL."""
+    kind = type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"{kind}, its certificate is not accepted: {cause.verify_message}"
+        if isinstance(cause, ssl.SSLError):
+            return f"{kind}, it speaks no TLS ({cause.reason}): http:// or https://?"
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"{kind}, {cause.strerror}"
+        cause = cause.__cause__ or cause.__context__
+    return kind
 
 
 def status_classifier(

@@ -145,6 +145,7 @@ def test_a_share_may_be_off() -> None:
     [
         ("RAGMETER_OTLP__TOOL_NAMES", "['a', 'b']", 'a list is a,b or ["a", "b"]'),
         ("RAGMETER_HTTP__PORT", "1", "RAGMETER_HTTP__OTLP_PORT or RAGMETER_HTTP__METRICS_PORT"),
+        ("ragmeter_judge__model", "m", "did you mean RAGMETER_JUDGE__MODEL?"),
         ("RAGMETER_HTTP__OTLP__PORT", "1", "did you mean RAGMETER_HTTP__OTLP_PORT?"),
         ("RAGMETER_HTTP", "{}", "it is a section; set one of its settings, as RAGMETER_HTTP__HOST"),
         ("RAGMETER_HTTP__TLS", "true", "it is a section; set one of its settings"),

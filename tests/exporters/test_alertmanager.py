@@ -15,6 +15,7 @@ from aiohttp import web
 from ragmeter.parts.views import Incident
 from ragmeter_exporters.alertmanager import (
     Alertmanager,
+    _alerts_url,
     _SentAlert,
     alert_payload,
     alertmanager_labels,
@@ -365,3 +366,72 @@ def test_probes_are_named_without_links_as_they_have_no_page() -> None:
     notes = body_of(incident, 1100.0, status_url="http://page")["annotations"]
     assert notes["worst_1"] == "hard-arithmetic@1795759425"
     assert not {"worst_1_url", "link"} & notes.keys()
+
+
+PAGE = "<!DOCTYPE html><html><head><title>Sign in</title></head><body>x</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "words"),
+    [
+        ({"status": 404, "text": "404 page not found"}, "refused", ["404 page not", "path prefix"]),
+        ({"status": 410, "text": "v1 is removed"}, "refused", ["v1 is removed", "API v2"]),
+        ({"status": 401, "text": "Unauthorized"}, "refused", ["HTTP 401", "user:password@host"]),
+        ({"status": 400, "text": "invalid label set: x"}, "refused", ["invalid label set: x"]),
+        ({"status": 400, "text": "sent to an HTTPS server."}, "refused", ["needs https://"]),
+        ({"status": 403, "text": PAGE, "content_type": "text/html"}, "refused", ['"Sign in"']),
+        (
+            {"status": 200, "text": PAGE, "content_type": "text/html"},
+            "retry",
+            ['"Sign in"; a page'],
+        ),
+        (
+            {"status": 302, "headers": {"Location": "https://login.example/start?key=secret"}},
+            "retry",
+            ["redirected to https://login.example,", "not followed"],
+        ),
+        ({"status": 302, "headers": {"Location": "/login"}}, "retry", ["to another path"]),
+    ],
+)
+def test_the_log_says_what_it_answers_and_what_helps(
+    answer: dict[str, Any], outcome: str, words: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    counts: Counter[str] = Counter()
+
+    async def reply(_: int) -> web.Response:
+        return web.Response(**answer)
+
+    async def scenario() -> None:
+        async with serve(reply) as stub, httpx.AsyncClient() as client:
+            sender = Alertmanager(
+                client,
+                stub.url,
+                lambda: [opened()],
+                clock=lambda: WALL,
+                count=lambda _, one: counts.update([one]),
+            )
+            await sender.send()
+
+    asyncio.run(scenario())
+    assert counts == {outcome: 1}
+    assert all(word in caplog.text for word in words), caplog.text
+    assert "key=secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://am/x",
+        "http://am/x/",
+        "http://am/x/api/v2",
+        "http://am/x/api/v1/alerts",
+        "http://am/x/api/v2/alerts/",
+        "http://am/x/#/alerts?silenced=false",
+    ],
+)
+def test_addresses_of_the_api_and_of_pages_have_a_base(url: str) -> None:
+    assert _alerts_url(url) == "http://am/x/api/v2/alerts"
+
+
+def test_credentials_and_the_query_of_an_address_stay() -> None:
+    assert _alerts_url("https://u:p@am/?a=b") == "https://u:p@am/api/v2/alerts?a=b"

@@ -231,6 +231,8 @@ def _read_environment(environ: Mapping[str, str], model: type[Settings]) -> dict
     names = [_environment_name(key) for key in keys]
     values: dict[str, Any] = {}
     for name, written in environ.items():
+        if name not in names and name.upper() in names:
+            raise ConfigError(f"{name}: no such setting; did you mean {name.upper()}?")
         if not name.startswith(ENV_PREFIX) or _NO_SETTING.fullmatch(name):
             continue
         text = _plain_text(written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from typing import Any
@@ -513,6 +514,12 @@ def test_words_are_bounded_and_printable() -> None:
     assert words.isprintable()
     assert len(words) <= 240
     assert "\\u001b[31m" in words
+
+
+def test_bytes_that_are_no_text_are_named() -> None:
+    packed = gzip.compress(json.dumps(completion()).encode()).decode("utf-8", "replace")
+    assert "compressed reply without Content-Encoding" in printable_words(packed)
+    assert printable_words("caf\ufffd is closed today") == "caf\ufffd is closed today"
 
 
 def test_what_stands_in_the_prompt_is_left_out() -> None:

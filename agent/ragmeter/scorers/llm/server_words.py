@@ -15,6 +15,9 @@ from ragmeter.core.redaction_rules import RedactionError, RedactionRule
 # Of an error: its first sentence or two. What follows is mostly a quotation.
 _WORDS_CHARS = 240
 
+_UNDECODABLE = "\ufffd"
+_MOST_UNDECODABLE = 10  # one of so many signs makes a text none
+
 # Signs that a quotation of the prompt has in common with it.
 _QUOTED_CHARS = 12
 
@@ -46,7 +49,10 @@ def _secrets() -> RedactionRule:
 
 def printable_words(message: str) -> str:
     """Return the start of an error's text in one printable line, with secrets masked."""
-    line = " ".join(message[: 4 * _WORDS_CHARS].split())
+    start = message[: 4 * _WORDS_CHARS]
+    if start.count(_UNDECODABLE) * _MOST_UNDECODABLE > len(start):
+        return "(bytes that are no text, as of a compressed reply without Content-Encoding)"
+    line = " ".join(start.split())
     try:
         for start, end in reversed(_secrets().spans(line)):
             line = f"{line[:start]}[secret]{line[end:]}"
