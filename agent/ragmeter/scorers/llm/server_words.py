@@ -49,10 +49,10 @@ def _secrets() -> RedactionRule:
 
 def printable_words(message: str) -> str:
     """Return the start of an error's text in one printable line, with secrets masked."""
-    start = message[: 4 * _WORDS_CHARS]
-    if start.count(_UNDECODABLE) * _MOST_UNDECODABLE > len(start):
+    beginning = message[: 4 * _WORDS_CHARS]
+    if beginning.count(_UNDECODABLE) * _MOST_UNDECODABLE > len(beginning):
         return "(bytes that are no text, as of a compressed reply without Content-Encoding)"
-    line = " ".join(start.split())
+    line = " ".join(beginning.split())
     try:
         for start, end in reversed(_secrets().spans(line)):
             line = f"{line[:start]}[secret]{line[end:]}"
