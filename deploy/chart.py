@@ -41,6 +41,18 @@ VARIABLE = {  # of a container: the API server says only that it cannot read the
     "required": ["name"],
     "properties": {"name": {"type": "string", "minLength": 1}, "value": {"type": "string"}},
 }
+# Where a Secret is named for a secret setting, by its section and key; others have no file.
+SECRETS = {
+    "HttpSettings.token": "secrets.httpToken",
+    "HttpSettings.send_token": "secrets.httpSendToken",
+    "HttpSettings.scrape_token": "secrets.httpScrapeToken",
+    "JudgeSettings.api_key": "secrets.judgeApiKey",
+    "SecondJudgeSettings.api_key": "secrets.secondJudgeApiKey",
+    "KafkaOAuth.client_secret": "secrets.kafkaClientSecret",
+    "KafkaSecurity.password": "secrets.kafkaPassword",
+    "PrivacySettings.hash_key": "secrets.hashKey",
+    "ResultsExportSettings.headers": "secrets.resultsHeaders",
+}
 URL = "^\\s*https?://[^/\\s]"
 _URL_NAMES = ("url", "endpoint")
 RULE = {  # laid over a default one, so that only the name must be there; the agent checks the rest
@@ -186,7 +198,7 @@ def schema(text: str) -> dict[str, Any]:
         "title": "Values of the chart ragmeter",
         "description": "Written by `python -m deploy.chart`; do not edit.",
         **root,
-        "$defs": {name: _public(one) for name, one in settings["$defs"].items()},
+        "$defs": {name: _public(one, name) for name, one in settings["$defs"].items()},
     }
 
 
@@ -208,8 +220,12 @@ def _shape(path: str, default: Any, described: dict[str, str]) -> dict[str, Any]
     return found | {"type": kinds[type(default)]}
 
 
-def _public(node: Any) -> Any:
-    """Without secret settings, and without what is of no use to who writes values."""
+def _public(node: Any, section: str = "") -> Any:
+    """Without what is of no use to who writes values, and without types of secret settings.
+
+    A secret has one value that is allowed, since Helm quotes it where it refuses another: it says
+    where the Secret is named.
+    """
     if isinstance(node, list):
         return [_public(one) for one in node]
     if not isinstance(node, dict):
@@ -217,7 +233,10 @@ def _public(node: Any) -> Any:
     kept: dict[str, Any] = {}
     for key, value in node.items():
         if key == "properties":
-            shown = {name: _public(one) for name, one in value.items() if not _secret(one)}
+            shown = {
+                name: _named(f"{section}.{name}") if _secret(one) else _public(one)
+                for name, one in value.items()
+            }
             kept[key] = {
                 name: _of_url(one) if name.endswith(_URL_NAMES) else one
                 for name, one in shown.items()
@@ -225,6 +244,14 @@ def _public(node: Any) -> Any:
         elif key not in ("default", "title", "format"):
             kept[key] = _public(value)
     return kept
+
+
+def _named(secret: str) -> dict[str, str]:
+    """The schema of a secret setting, which refuses it and names the cure."""
+    place = SECRETS.get(secret)
+    if place is not None:
+        return {"const": f"no value of the chart: name a Secret in {place}.existingSecret"}
+    return {"const": "no value of the chart: a variable from a Secret in extraEnv"}
 
 
 def _of_url(node: Any) -> Any:
