@@ -25,7 +25,24 @@ def test_a_job_that_fails_is_told_of_and_begins_anew(caplog: pytest.LogCaptureFi
             await until_async(lambda: len(begun) == 3)
 
     asyncio.run(go())
-    assert caplog.text.count("ConnectionError('no broker')") == 2
+    assert caplog.text.count("ConnectionError('no broker')") == 1, "the same again in a minute"
+
+
+def test_a_defect_is_told_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    begun = []
+
+    async def job() -> None:
+        begun.append(1)
+        if len(begun) < 3:
+            raise ValueError("a defect")
+        await asyncio.Event().wait()
+
+    async def go() -> None:
+        async with run_jobs([job], pause=0.01):
+            await until_async(lambda: len(begun) == 3)
+
+    asyncio.run(go())
+    assert [record.exc_info is not None for record in caplog.records] == [True, True]
 
 
 def test_the_end_does_not_wait_for_a_job_that_cannot_end() -> None:

@@ -71,3 +71,15 @@ def test_a_producer_that_was_replaced_leaves_no_traceback(
     loop.call_exception_handler({"message": "never retrieved", "exception": error})
     loop.close()
     assert len(found) == written
+
+
+def test_what_is_said_of_the_settings_is_said_once() -> None:
+    now = 0.0
+    passes: Any = _RepeatFilter(lambda: now)
+    written = 0
+    for minute in range(600):
+        now = minute * 60.0
+        written += passes.filter(
+            record("aiokafka.conn", "Sending username and password in the clear")
+        )
+    assert written == 1

@@ -22,6 +22,7 @@ from ragmeter.app.parts import PARTS
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.process import SignalHandlers, Watchdog, collect_rarely, is_unready, run_jobs
+from ragmeter.core.report_pace import ReportPace
 from ragmeter.embedded.commands import SettingsReload
 from ragmeter.embedded.endpoints.operator import (
     INSPECT_PATH,
@@ -188,20 +189,17 @@ class _WorkerProcess:
         brokers may be restarting with them, and topics may be made after the workers are started.
         """
         pause = FIRST_PAUSE
-        told = float("-inf")
+        pace = ReportPace(self._monotonic, TOLD_SECONDS)
         while not self.stop.is_set():
             try:
                 topics = await probe_brokers(self._settings.kafka)
                 problem = find_topic_problem(self._settings, PARTS, topics)
             except BrokersUnreachable as error:
                 problem = str(error)
-            now = self._monotonic()
-            changed = problem != self.problem
             self.problem = problem or None
             if not problem:
                 return
-            if changed or now - told >= TOLD_SECONDS:
-                told = now
+            if pace.is_due(problem):
                 log.warning("%s; waiting, not ready; tries go on", problem)
             await self.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -25,6 +25,8 @@ from collections.abc import (
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ragmeter.core.report_pace import ReportPace
+
 _HEARTBEAT_SECONDS = 2.0  # of an event loop; a stall is a matter of many seconds
 
 # Share of `limits.stalled_seconds` after which readiness goes off: 30 s of 120. That is longer
@@ -76,8 +78,9 @@ async def run_jobs(
     """Run jobs until the end of the block; one that fails restarts after `pause` seconds.
 
     Cancelled jobs get `end` seconds to end. Errors that are `passing` are logged in one line, in
-    the words of `explain`.
+    the words of `explain`, and the same words again after a minute, whichever job has them.
     """
+    pace = ReportPace()
 
     async def repeat(job: Job) -> None:
         while True:
@@ -85,11 +88,11 @@ async def run_jobs(
                 await job()
                 return
             except Exception as error:
-                defect = not isinstance(error, passing)
-                level = logging.ERROR if defect else logging.WARNING
-                log.log(
-                    level, "a job restarts in %.0f s: %s", pause, explain(error), exc_info=defect
-                )
+                told = explain(error)
+                if not isinstance(error, passing):
+                    log.exception("a job restarts in %.0f s: %s", pause, told)
+                elif pace.is_due(told):
+                    log.warning("a job restarts in %.0f s: %s", pause, told)
             await asyncio.sleep(pause)
 
     tasks = [asyncio.create_task(repeat(job)) for job in jobs]

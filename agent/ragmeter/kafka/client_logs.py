@@ -21,6 +21,8 @@ _TRANSIENT = frozenset(
         "Got error produce response on topic-partition %s, retrying. Error: %s",
     }
 )
+# What the client says of the settings at each connection, and that stays as true as it was.
+_ONCE = frozenset({"Sending username and password in the clear"})
 
 
 def limit_client_logs() -> None:
@@ -56,10 +58,10 @@ class _RepeatFilter(logging.Filter):
         key = (record.name, record.msg)
         now = self._monotonic()
         at, pause = self._logged.get(key, (-math.inf, _REPEAT_SECONDS))
-        if now - at < pause:
+        if now - at < pause or (record.msg in _ONCE and key in self._logged):
             return False
         if len(self._logged) > _MAX_REMEMBERED_LINES:
-            self._logged.clear()
+            self._logged = {one: when for one, when in self._logged.items() if one[1] in _ONCE}
         lasting = now - at < 2 * pause
         self._logged[key] = now, min(2 * pause, _RAREST_SECONDS) if lasting else _REPEAT_SECONDS
         return lasting or record.msg not in _TRANSIENT
