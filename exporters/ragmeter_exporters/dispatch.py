@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import httpx
+from ragmeter.core.connection_errors import explain_connection_error
 from ragmeter.core.process import end_tasks
 from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
@@ -115,22 +115,7 @@ async def post_once(
     except (TimeoutError, httpx.TimeoutException):
         return DeliveryOutcome("retry", "timeout")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        return DeliveryOutcome("retry", _connection_reason(error))
-
-
-def _connection_reason(error: BaseException) -> str:
-    """Return the type of an error and what the system or TLS says: its text may hold the URL."""
-    kind = type(error).__name__
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"{kind}, its certificate is not accepted: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError):
-            return f"{kind}, it speaks no TLS ({cause.reason}): http:// or https://?"
-        if isinstance(cause, OSError) and cause.strerror:
-            return f"{kind}, {cause.strerror}"
-        cause = cause.__cause__ or cause.__context__
-    return kind
+        return DeliveryOutcome("retry", explain_connection_error(error))
 
 
 def status_classifier(

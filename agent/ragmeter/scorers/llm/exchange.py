@@ -18,7 +18,7 @@ from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.scorers.llm.admission import AdmissionControl
 from ragmeter.scorers.llm.replies import FailedAttempt
 from ragmeter.scorers.llm.server_words import without_quotations
-from ragmeter.scorers.llm.transport import ApiKey, make_http_client
+from ragmeter.scorers.llm.transport import ApiKey, ExplainedConnectError, make_http_client
 
 log = logging.getLogger(__name__)
 
@@ -232,10 +232,9 @@ class ServerConnection:
         except (TimeoutError, httpx.TimeoutException):
             return FailedAttempt("timeout", f"no reply within {self._seconds:g} s")
         except httpx.HTTPError as error:
-            # The text of an error may hold addresses with passwords. That of our transport is the
-            # name of the cause.
-            ours = isinstance(error, httpx.ConnectError) and str(error).isidentifier()
-            return FailedAttempt("connection", str(error) if ours else type(error).__name__)
+            # the text of another error may hold addresses with passwords
+            explained = isinstance(error, ExplainedConnectError)
+            return FailedAttempt("connection", str(error) if explained else type(error).__name__)
         if content is None:
             return FailedAttempt("too_large", f"a reply of more than {_MAX_REPLY_BYTES} bytes")
         reply = read(response.status_code, content)

@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 import httpx
 from pydantic import SecretStr
 
+from ragmeter.core.connection_errors import explain_connection_error
 from ragmeter.core.outgoing import find_proxy, make_tls_context
 
 if TYPE_CHECKING:  # else where it is used: most agents have no model server, and it loads slowly
@@ -150,8 +151,7 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError, UnicodeError) as error:  # the last: of a host's name
-            # the text names hosts and may name the user and password of a proxy
-            raise httpx.ConnectError(type(error).__name__, request=request) from None
+            raise ExplainedConnectError(explain_connection_error(error), request=request) from None
         encoding = reply.headers.get("content-encoding", "identity").strip().lower()
         chunk = _CHUNK_BYTES if encoding == "identity" else _ENCODED_CHUNK_BYTES
         return httpx.Response(
@@ -165,6 +165,10 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+class ExplainedConnectError(httpx.ConnectError):
+    """A failure to connect whose text says why, and names no user or password of a proxy."""
 
 
 class _ResponseBody(httpx.AsyncByteStream):
