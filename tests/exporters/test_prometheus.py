@@ -291,7 +291,7 @@ def judged_and_labelled(number: int) -> list[Score]:
 @pytest.mark.parametrize("sources", ["model", "judge and labels"])
 def test_a_service_with_many_versions_has_at_most_150_samples(sources: str) -> None:
     """By the default segments."""
-    questions = Questions()
+    questions, requests = Questions(), []
     for number in range(600):
         tags = {
             "model": f"m-{number % 6}",
@@ -302,7 +302,8 @@ def test_a_service_with_many_versions_has_at_most_150_samples(sources: str) -> N
         if sources == "model":
             results = results[:1]
         at = START + number * HOUR / 100
-        questions.apply([request(number, at, tags=tags, results=results)])
+        requests.append(request(number, at, tags=tags, results=results))
+    questions.apply(requests)
     questions.answers()
     agent = FakeAgent(
         fake=cast(FakeWindows, questions.aggregator.windows),

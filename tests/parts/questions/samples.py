@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator
@@ -44,10 +45,10 @@ def request(number: int, at: float, **changes: Any) -> ScoredTrace:
 
 
 class Questions:
-    """An aggregator with the part alone."""
+    """An aggregator with the part alone, which evaluates once a minute."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = AgentSettings(**settings)
+        self.settings = AgentSettings(**{"alerts": {"evaluation_seconds": 60}, **settings})
         self.aggregator = Aggregator(self.settings, [], [], parts=(QuestionsPart,))
 
     @property
@@ -56,9 +57,11 @@ class Questions:
         assert isinstance(part, QuestionsPart)
         return part
 
-    def apply(self, traces: Iterable[ScoredTrace]) -> None:
-        for trace in traces:
-            for _ in self.aggregator.apply_all([trace]):
+    def apply(self, traces: Iterable[ScoredTrace], run: int = 100) -> None:
+        """Count traces in runs of so many, as an agent does; where they end changes nothing."""
+        rest = iter(traces)
+        while batch := list(islice(rest, run)):
+            for _ in self.aggregator.apply_all(batch):
                 pass
 
     def answers(self, service: str = "bot") -> Mapping[str, Answer]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.app.parts import PARTS
@@ -13,7 +15,9 @@ from tests.parts.drift.staged import METRICS, START, requests
 
 
 def aggregator(goal: float) -> Aggregator:
-    settings = load_settings(environ={}, overrides={"goals": {"answered": goal}})
+    """One that evaluates as often as drift looks, once a minute."""
+    overrides = {"goals": {"answered": goal}, "alerts": {"evaluation_seconds": 60}}
+    settings = load_settings(environ={}, overrides=overrides)
     return Aggregator(settings, [], [(name, "builtin") for name in METRICS], parts=PARTS)
 
 
@@ -27,6 +31,7 @@ def feed(one: Aggregator, traces: list[ScoredTrace]) -> list[Incident]:
     return told
 
 
+@cache
 def steady(hours: float) -> list[ScoredTrace]:
     """Some 13 % of the questions are refused, always."""
     return list(requests(hours, 10, lambda hour: ("refusals", 0.1)))
