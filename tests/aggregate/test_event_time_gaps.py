@@ -119,7 +119,7 @@ def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("gap", [100, 1_300, 4_000, pytest.param(100_000, marks=LONG)])
 def test_a_gap_gives_what_every_step_gives(gap: float) -> None:
-    blocks = [traffic(START, 3, 900, 1), traffic(START + 450 + gap, 3, 60, 2)]
+    blocks = [traffic(START, 3, 600, 1), traffic(START + 300 + gap, 3, 60, 2)]
     jumped, stepped = run(blocks, stepping=False), run(blocks, stepping=True)
     assert jumped == stepped
     if gap > 30_000:  # what fired before has ended, and silence was noticed
@@ -152,7 +152,7 @@ def test_a_month_costs_as_many_evaluations_as_there_are_edges(
 
 @pytest.mark.parametrize("gap", [20_000, pytest.param(200_000, marks=LONG)])
 def test_a_restart_after_an_outage_continues_likewise(gap: float) -> None:
-    blocks = [traffic(START, 3, 900, 1), traffic(START + gap, 3, 60, 2)]
+    blocks = [traffic(START, 3, 600, 1), traffic(START + gap, 3, 60, 2)]
     whole, first = aggregator(), aggregator()
     for trace in blocks[0]:
         whole.apply(trace)

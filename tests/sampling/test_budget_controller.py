@@ -76,14 +76,14 @@ def test_a_budget_that_is_not_reached_changes_nothing() -> None:
 def test_each_limit_holds_and_the_scarcest_one_rules(
     budget: JudgeBudgetSettings, draws: int
 ) -> None:
-    control = warm(BudgetController(budget, prior=CALLS), {"bot": 5.0})
-    drawn = run(control, 3600, {"bot": 5.0})["bot"]
+    control = warm(BudgetController(budget, prior=CALLS), {"bot": 2.5})
+    drawn = run(control, 3600, {"bot": 2.5})["bot"]
     assert drawn / 60 == pytest.approx(draws, rel=0.04)
 
 
 def test_capacity_is_a_limit_too() -> None:
-    control = warm(BudgetController(JudgeBudgetSettings(), capacity=2.0, prior=CALLS), {"bot": 5.0})
-    assert run(control, 600, {"bot": 5.0})["bot"] / 600 == pytest.approx(0.2, rel=0.03)
+    control = warm(BudgetController(JudgeBudgetSettings(), capacity=2.0, prior=CALLS), {"bot": 2.5})
+    assert run(control, 600, {"bot": 2.5})["bot"] / 600 == pytest.approx(0.2, rel=0.03)
 
 
 def test_a_giant_leaves_the_small_ones_what_they_ask_for() -> None:
@@ -103,23 +103,23 @@ def test_equals_get_equal_parts_whatever_they_send() -> None:
 
 def test_a_share_caps_a_service_even_when_nobody_else_wants_the_rest() -> None:
     budget = JudgeBudgetSettings(requests_per_minute=600, shares={"bot": 0.25})
-    control = warm(BudgetController(budget), {"bot": 5.0})
-    assert run(control, 3600, {"bot": 5.0})["bot"] / 60 == pytest.approx(15, rel=0.03)
+    control = warm(BudgetController(budget), {"bot": 2.5})
+    assert run(control, 3600, {"bot": 2.5})["bot"] / 60 == pytest.approx(15, rel=0.03)
 
 
 def test_a_cost_that_was_guessed_wrongly_is_learned() -> None:
     control = BudgetController(
         JudgeBudgetSettings(requests_per_minute=600), prior=ScoringCost(requests=1)
     )
-    warm(control, {"bot": 5.0})
-    assert run(control, 3600, {"bot": 5.0})["bot"] / 60 == pytest.approx(60, rel=0.04)
+    warm(control, {"bot": 2.5})
+    assert run(control, 3600, {"bot": 2.5})["bot"] / 60 == pytest.approx(60, rel=0.04)
 
 
 def test_what_costs_nothing_is_not_held_back() -> None:
     """All verdicts in the cache: the budget stops binding."""
     control = BudgetController(JudgeBudgetSettings(requests_per_minute=60))
-    drawn = run(control, 300, {"bot": 5.0}, cost=ScoringCost())
-    assert drawn["bot"] > 0.8 * 1500
+    drawn = run(control, 300, {"bot": 2.5}, cost=ScoringCost())
+    assert drawn["bot"] > 0.8 * 750
 
 
 def test_every_scale_is_on_the_grid_and_above_zero() -> None:
@@ -135,9 +135,9 @@ def test_every_scale_is_on_the_grid_and_above_zero() -> None:
 
 
 def test_a_debt_thins_the_draws_and_stops_none() -> None:
-    control = warm(BudgetController(JudgeBudgetSettings(requests_per_minute=600)), {"bot": 5.0})
+    control = warm(BudgetController(JudgeBudgetSettings(requests_per_minute=600)), {"bot": 2.5})
     control.charge("bot", ScoringCost(requests=50_000), NOW)
-    drawn = run(control, 60, {"bot": 5.0})["bot"]
+    drawn = run(control, 60, {"bot": 2.5})["bot"]
     assert 10 <= drawn <= 25  # a quarter of 60
 
 
@@ -145,9 +145,9 @@ def test_a_charge_is_paid_back_by_drawing_less() -> None:
     drawn = []
     for charged in (0, 4000):
         control = BudgetController(JudgeBudgetSettings(requests_per_minute=600))
-        warm(control, {"bot": 5.0})
+        warm(control, {"bot": 2.5})
         control.charge("bot", ScoringCost(requests=charged), NOW)
-        drawn.append(run(control, 7200, {"bot": 5.0})["bot"])
+        drawn.append(run(control, 7200, {"bot": 2.5})["bot"])
     assert drawn[0] - drawn[1] == pytest.approx(400, abs=60)
 
 
@@ -194,8 +194,8 @@ def test_draws_of_one_instant_do_not_run_ahead() -> None:
 
 
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
-    control = warm(BudgetController(JudgeBudgetSettings(requests_per_minute=600)), {"bot": 5.0})
-    drawn = run(control, 600, {"bot": 5.0}, begin=NOW - 86_400)["bot"]
+    control = warm(BudgetController(JudgeBudgetSettings(requests_per_minute=600)), {"bot": 2.5})
+    drawn = run(control, 600, {"bot": 2.5}, begin=NOW - 86_400)["bot"]
     assert drawn == pytest.approx(600, rel=0.1)
 
 
@@ -332,16 +332,16 @@ def test_a_part_of_the_budget_is_spent_by_whoever_has_that_part(part: float) -> 
     )
     control.set_share(0.5)
     control.set_share(part)
-    warm(control, {"bot": 5.0})
-    drawn = run(control, 3600, {"bot": 5.0})["bot"]
+    warm(control, {"bot": 2.5})
+    drawn = run(control, 3600, {"bot": 2.5})["bot"]
     assert drawn / 60 == pytest.approx(60 * part, rel=0.04)
 
 
 def test_the_own_capacity_is_not_divided() -> None:
     control = BudgetController(JudgeBudgetSettings(), capacity=2.0, prior=CALLS)
     control.set_share(0.1)
-    warm(control, {"bot": 5.0})
-    assert run(control, 600, {"bot": 5.0})["bot"] / 600 == pytest.approx(0.2, rel=0.03)
+    warm(control, {"bot": 2.5})
+    assert run(control, 600, {"bot": 2.5})["bot"] / 600 == pytest.approx(0.2, rel=0.03)
 
 
 @pytest.mark.parametrize("heir", [True, False])

@@ -148,7 +148,7 @@ def test_where_every_trace_was_judged_a_cheap_score_knows_nothing_more(metric: s
 
 
 def coverage_with_help(
-    kept: float, rate: float, number: int, process: bool = False, runs: int = 150
+    kept: float, rate: float, number: int, process: bool = False, runs: int = 100
 ) -> tuple[float, float]:
     """Return the coverage of the helped interval in windows of `number` traces, and its mean width.
 

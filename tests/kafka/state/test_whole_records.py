@@ -59,7 +59,7 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
     return ScoreRecord(scored, SourceOffset(0, number))
 
 
-def messages(seed: int, count: int = 3_000) -> list[list[ScoreRecord] | DocumentRecord]:
+def messages(seed: int, count: int = 1_500) -> list[list[ScoreRecord] | DocumentRecord]:
     rng, made, at = random.Random(seed), list[list[ScoreRecord] | DocumentRecord](), START
     number = 0
     while number < count:

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.alerts.alert import Alert
-from ragmeter.app.parts import PARTS, AgentSettings
+from ragmeter.app.parts import AgentSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin
+from ragmeter.parts.drift.part import DriftPart
+from ragmeter.parts.questions.part import QuestionsPart
 from ragmeter.trace import Trace
 
 from tests.parts.drift.running import drift_of
@@ -87,9 +89,12 @@ def _scores(row: dict[str, Any], passages: list[Any]) -> dict[str, float]:
 
 
 def aggregator() -> Aggregator:
-    """An aggregator of all parts that evaluates as often as drift looks, once a minute."""
+    """An aggregator of drift and what it reads, which evaluates as often as drift looks: once a
+    minute."""
     settings = AgentSettings.model_validate({"alerts": {"evaluation_seconds": 60}})
-    return Aggregator(settings, [], [(name, "builtin") for name in METRICS], parts=PARTS)
+    return Aggregator(
+        settings, [], [(name, "builtin") for name in METRICS], parts=(DriftPart, QuestionsPart)
+    )
 
 
 def requests(

@@ -97,7 +97,7 @@ def test_an_outage_is_told_once_and_is_over_when_it_is_over() -> None:
     def fault(hour: float) -> tuple[str, float]:
         return "errors", 0.5 if 5 <= hour < 6 else 0.0
 
-    told = about(play(9, 10, fault), "works")
+    told = about(play(7.5, 10, fault), "works")
     assert [alert.state for alert in told] == ["firing", "resolved"]
     begun, over = told
     assert begun.severity == "critical"
@@ -111,9 +111,9 @@ def test_an_outage_is_told_once_and_is_over_when_it_is_over() -> None:
 
 @pytest.mark.parametrize("metric", ["cut_answer", "filtered_answer"])
 def test_answers_that_the_model_did_not_end_by_itself_are_told(metric: str) -> None:
-    told = about(play(5, 10, lambda hour: (metric, 0.3 if hour >= 4 else 0.0)), "complete")
+    told = about(play(4, 10, lambda hour: (metric, 0.3 if hour >= 3 else 0.0)), "complete")
     assert [(alert.metric, alert.severity) for alert in told] == [(metric, "critical")]
-    assert abs(told[0].since - START - 4 * 3600) <= 600
+    assert abs(told[0].since - START - 3 * 3600) <= 600
     assert told[0].value == pytest.approx(0.3, abs=0.15)
 
 
@@ -130,7 +130,7 @@ def test_it_is_not_over_while_a_part_of_it_goes_on() -> None:
 
 def test_without_requests_nothing_is_known_to_be_over() -> None:
     one = aggregator()
-    traces = list(requests(6, 10, lambda hour: ("errors", 0.5 if hour >= 5 else 0.0)))
+    traces = list(requests(3, 10, lambda hour: ("errors", 0.5 if hour >= 2 else 0.0)))
     feed(one, iter(traces))
     one.advance(traces[-1].timestamp + 1800)
     (alert,) = [alert for alert in one.parts["drift"].alerts() if alert.question == "works"]
@@ -185,7 +185,7 @@ def test_questions_that_are_asked_over_and_over_hide_no_fault() -> None:
     def story(hour: float) -> tuple[str, float]:
         return "hallucinated", 0.5 if hour >= 5 else 0.0
 
-    told = about(play(6, 10, story, questions=24), "grounded")
+    told = about(play(5.5, 10, story, questions=24), "grounded")
     assert [alert.state for alert in told][:1] == ["firing"]
     assert told[-1].severity == "critical"
     assert told[0].updated_at - START <= (5 + 25 / 60) * 3600
