@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -380,6 +382,11 @@ def test_state_is_bounded_however_long_the_stream() -> None:
 
 def archived() -> Windows:
     """16 days of a trace in ten minutes: errors for the first eight, slow for the last."""
+    return copy.deepcopy(_archived())
+
+
+@cache
+def _archived() -> Windows:
     w = windows()
     for i in range(16 * 144):
         took = 9.0 if i >= 15 * 144 else 1.0
