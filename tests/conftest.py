@@ -3,10 +3,12 @@ Kafka."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,24 @@ def pytest_configure() -> None:
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker import the test files from another one on.
+
+    pytest rewrites and compiles each file that it has not seen before, which takes 10 s of a
+    processor for all of them. So each worker does that for some, and reads what the others did.
+    """
+    config, worker = session.config, os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker or config.args != config.getini("testpaths"):
+        return
+    files = sorted((config.rootpath / "tests").rglob("test_*.py"))
+    number, workers = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    first = len(files) * number // workers
+    for file in [*files[first:], *files[:first]]:
+        module = ".".join(file.relative_to(config.rootpath).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # pytest tells what is wrong
+            import_module(module)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
