@@ -55,7 +55,7 @@ traces = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(traces, max_size=25))
 def test_seen_is_the_sum_of_the_states_whatever_comes(found: list[Trace]) -> None:
     one = aggregator(segments=["model"], limits={"services": 3})

@@ -138,11 +138,11 @@ def page_view(started: EmbeddedAgent) -> dict[str, Any]:
 
 
 def test_numbers_do_not_depend_on_batches_or_restarts(tmp_path: Path) -> None:
-    items = mixed(900)
+    items = mixed(500)
     with running(tmp_path / "once", rules=ERRORS) as started:
         feed(started, items)
         once = page_view(started)
-    for begin, end in ((0, 17), (17, 400), (400, 401), (401, 900)):
+    for begin, end in ((0, 17), (17, 250), (250, 251), (251, 500)):
         with running(tmp_path / "parts", rules=ERRORS) as started:
             feed(started, items[begin:end])
             parts = page_view(started)

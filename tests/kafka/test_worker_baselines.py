@@ -25,8 +25,7 @@ SETTINGS = AgentSettings.model_validate({})
 def watched(service: str = "bot") -> PartitionState:
     """Eight hours of traffic: enough for a baseline."""
     state = state_of(SETTINGS)
-    for n in range(960):
-        apply(state, [record(n, service=service, timestamp=START + 30 * n)])
+    apply(state, [record(n, service=service, timestamp=START + 30 * n) for n in range(960)])
     state.step()
     return state
 

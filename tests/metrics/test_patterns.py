@@ -82,8 +82,8 @@ def test_what_is_no_pattern_is_an_error() -> None:
 def test_a_long_text_ends_within_its_bounds(text: str) -> None:
     begin = time.process_time()
     for source in (r"(?:a|b)*c", r"\d{1,3}(?:,\d{3})+", r"[^\n]{0,1000}x"):
-        Pattern(source).finditer(text[:20_000])
-    assert time.process_time() - begin < 20
+        Pattern(source).finditer(text[:10_000])
+    assert time.process_time() - begin < 5
 
 
 def test_words_are_those_that_a_text_has() -> None:

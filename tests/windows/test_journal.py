@@ -40,7 +40,7 @@ def traffic(seed: int, count: int) -> list[tuple[ScoredTrace, list[str]]]:
 def run(seed: int, *, whole: bool, restarts: bool) -> tuple[Windows, Store, int]:
     rng, rows, store = random.Random(seed), 0, Store()
     w = windows(worst_of={"model"}, name_worst=True)
-    for number, (one, segments) in enumerate(traffic(seed, 250)):
+    for number, (one, segments) in enumerate(traffic(seed, 150)):
         w.add(one, "bot", segments)
         if rng.random() < 0.1:
             changed = w.drain(whole)
@@ -51,7 +51,7 @@ def run(seed: int, *, whole: bool, restarts: bool) -> tuple[Windows, Store, int]
                 w = windows(worst_of={"model"}, name_worst=True)
                 w.load(store.read())
                 assert w.take_new_worst() == set()
-        if number % 100 == 99:
+        if number % 75 == 74:
             read_all(w)
     store.write(w.drain())
     return w, store, rows

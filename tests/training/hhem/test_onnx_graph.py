@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ def checkpoint(shape: EncoderShape, seed: int = 0) -> Checkpoint:
     return Checkpoint(shape, random_tensors(shape, seed), PROMPT)
 
 
+@cache
+def small() -> tuple[Checkpoint, Any]:
+    made = checkpoint(SMALL)
+    return made, session(made)
+
+
 def run(graph: Any, ids: list[int]) -> Any:
     return graph.run(None, {"ids": np.array(ids, np.int64)})[0]
 
@@ -48,9 +55,9 @@ def test_any_depth_agrees_with_the_plain_forward_pass(layers: int) -> None:
     "length", [1, 2, 3, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1, 3 * TILE - 2]
 )
 def test_any_length_agrees_with_the_plain_forward_pass(length: int) -> None:
-    made = checkpoint(SMALL)
+    made, graph = small()
     ids = some_ids(length)
-    assert run(session(made), ids) == pytest.approx(forward(made, ids), abs=2e-5)
+    assert run(graph, ids) == pytest.approx(forward(made, ids), abs=2e-5)
 
 
 @pytest.mark.parametrize(
