@@ -152,9 +152,22 @@ struct Text {
     static int commonness(char32_t sign) { return sign < 128 ? ASCII_SIGNS.commonness[sign] : 0; }
 };
 
+// Where a digit may be among characters of a byte, or `end`: eight of them are looked at together.
+inline Py_ssize_t skip_no_digits(const uint8_t* signs, Py_ssize_t at, Py_ssize_t end) {
+    constexpr uint64_t EACH = 0x0101010101010101;
+    for (; at + 8 <= end; at += 8) {
+        uint64_t eight;
+        std::memcpy(&eight, signs + at, 8);
+        eight ^= EACH * '0';  // digits are the bytes below ten now
+        if ((eight - EACH * 10) & ~eight & EACH * 0x80) break;
+    }
+    return at;
+}
+
 // Where the next digit stands, at a place or behind it and before `end`, or `end`.
 inline Py_ssize_t find_decimal(const Text& text, Py_ssize_t at, Py_ssize_t end) {
     return text.visit([&](const auto& signs) {
+        if constexpr (sizeof(*signs.data) == 1) at = skip_no_digits(signs.data, at, end);
         while (at < end && !is_decimal(signs.at(at))) at++;
         return at;
     });
