@@ -11,7 +11,7 @@ included, and its ratio to `json.loads` of the same bytes just before and after.
 Live, traces are posted over one connection at 100 a second, 25 at a time as exporters gather them,
 and one by one. CPU is that of the agent's processes, memory the largest that was resident (VmHWM),
 both summed over them; what a start does, the loading of the model among it, comes before and is not
-counted. The latency is the sender's.
+counted. The latency is the sender's. A server that only answers is sent the same one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,6 +59,7 @@ LIVE: dict[str, tuple[dict[str, Any], int]] = {
     "100 traces/s, as shipped": ({}, BATCH),
 }
 """Settings of each row, and traces of a post; 0: nothing is sent."""
+ANSWERS_ONLY = "100 posts/s, a server that only answers"
 
 
 class Replayed(NamedTuple):
@@ -153,20 +154,41 @@ def memory_of(pid: int, key: str) -> float:
     return sum(int(text.partition(f"{key}:")[2].split()[0]) for text in texts) / 1024
 
 
+class Served(NamedTuple):
+    """A server: its process, its port for traces, and how many seconds it took to be ready."""
+
+    pid: int
+    port: int
+    ready: float
+
+
 @contextmanager
-def agent(changes: dict[str, Any]) -> Iterator[tuple[int, int, float]]:
-    """Yield the process id of an agent, its port for traces, and how long it took to be ready."""
+def agent(changes: dict[str, Any]) -> Iterator[Served]:
+    """Run an agent."""
     with tempfile.TemporaryDirectory() as folder:
         ports = free_port(), free_port()
         config = config_file(Path(folder), changes, *ports)
-        begin = time.perf_counter()
-        with subprocess.Popen(
-            [*RAGMETER, "run", "-c", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            while not is_ready(ports[1]):
-                time.sleep(0.01)
-            yield process.pid, ports[0], time.perf_counter() - begin
-            process.terminate()
+        with serve([*RAGMETER, "run", "-c", str(config)], *ports) as served:
+            yield served
+
+
+@contextmanager
+def bare_server() -> Iterator[Served]:
+    """Run a server that only answers."""
+    port = free_port()
+    with serve([sys.executable, "-m", "benchmarks.bare_server", str(port)], port, port) as served:
+        yield served
+
+
+@contextmanager
+def serve(command: Sequence[str], port: int, ready_port: int) -> Iterator[Served]:
+    """Run a server, which says on `ready_port` when it is ready."""
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not is_ready(ready_port):
+            time.sleep(0.01)
+        yield Served(process.pid, port, time.perf_counter() - begin)
+        process.terminate()
 
 
 def is_ready(port: int) -> bool:
@@ -179,8 +201,13 @@ def is_ready(port: int) -> bool:
             return False
 
 
-def live(lines: Sequence[bytes], changes: dict[str, Any], batch: int, seconds: float) -> Taken:
-    """Return what an agent takes while it is sent traces for some time.
+def live(
+    lines: Sequence[bytes],
+    server: AbstractContextManager[Served],
+    batch: int,
+    seconds: float,
+) -> Taken:
+    """Return what a server takes while it is sent traces for some time.
 
     The first quarter of them is sent as fast as it is taken, so that the agent is at work already,
     and not counted.
@@ -188,7 +215,7 @@ def live(lines: Sequence[bytes], changes: dict[str, Any], batch: int, seconds: f
     posts = [b"[" + b",".join(lines[at : at + batch]) + b"]" for at in range(0, len(lines), batch)]
     first = len(posts) // 4
     with (
-        agent(changes) as (pid, port, ready),
+        server as (pid, port, ready),
         closing(http.client.HTTPConnection("127.0.0.1", port)) as connection,
     ):
         at_start = memory_of(pid, "VmRSS")
@@ -245,13 +272,14 @@ def main() -> None:
     print()
     print("| | thousandths of a core | MiB after the start | MiB at most | s to ready | p99 ms |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, (changes, batch) in LIVE.items():
+    servers = [(name, agent(changes), batch) for name, (changes, batch) in LIVE.items()]
+    for name, server, batch in [*servers, (ANSWERS_ONLY, bare_server(), 1)]:
         now = time.time()
         sent = [
             json.dumps(json.loads(line) | {"timestamp": now + number / RATE}).encode()
             for number, line in enumerate(lines[: round(RATE * options.seconds * 4 / 3)])
         ]
-        row = live(sent if batch else [], changes, max(1, batch), options.seconds)
+        row = live(sent if batch else [], server, max(1, batch), options.seconds)
         print(
             f"| {name} | {1000 * row.cores:.0f} | {row.at_start:.0f} | {row.at_most:.0f}"
             f" | {row.ready:.1f} | {1000 * row.p99:.1f} |"

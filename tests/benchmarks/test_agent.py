@@ -24,6 +24,7 @@ def test_a_replay_and_live_traffic_are_measured(monkeypatch: pytest.MonkeyPatch)
     assert cpu > 0
     assert ratio > 1
     changes, batch = LIVE["100 traces/s, built-in scorers, one by one"]
-    row = live(lines, changes, batch, 0.3)
-    assert row.p99 > 0
-    assert row.at_most >= row.at_start > 1
+    for server in (agent(changes), bare_server()):
+        row = live(lines, server, batch, 0.3)
+        assert row.p99 > 0
+        assert row.at_most >= row.at_start > 1

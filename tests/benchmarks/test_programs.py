@@ -21,8 +21,15 @@ PROGRAMS = {
     if '__name__ == "__main__"' in path.read_text()
 }
 MADE = re.findall(r"-m benchmarks\.(\w+)", (ROOT / "Makefile").read_text())
-HELPERS = {"beside_app", "judge_reference", "judge_workload", "kafka_rivals", "peers_process"}
-"""Started by `beside`, `judge`, `kafka_workers` and `peers` as processes of their own."""
+HELPERS = {
+    "bare_server",
+    "beside_app",
+    "judge_reference",
+    "judge_workload",
+    "kafka_rivals",
+    "peers_process",
+}
+"""Started by `agent`, `beside`, `judge`, `kafka_workers` and `peers` as processes of their own."""
 
 
 def test_a_make_target_runs_every_program() -> None:
