@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from benchmarks.agent import LIVE, REPLAYS, cpu_of, live, memory_of, replay
+from benchmarks.agent import LIVE, REPLAYS, agent, bare_server, cpu_of, live, memory_of, replay
 from benchmarks.throughput import traces
 
 
