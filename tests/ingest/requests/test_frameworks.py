@@ -444,3 +444,23 @@ def test_smolagents_calls_the_question_a_task() -> None:
     wrapped = "Please provide an answer to the following user task:\nHow long?"
     run.span("OpenAIModel.generate", root, (1, 3), {KIND: "LLM", **messages(wrapped, "5 days.")})
     assert only(run).query == "How long?"
+
+
+def test_an_ai_service_of_quarkus_is_the_request_with_its_retrieval_time() -> None:
+    run = Run(scope="io.quarkus.opentelemetry")
+    server = run.span("POST /ask", None, (0, 4), {"http.route": "/ask"}, kind=1)
+    service = run.span("langchain4j.aiservices.Assistant.chat", server, (0.5, 3.5))
+    run.span("langchain4j.tools.add", service, (1, 1.2))
+    run.span(
+        "completion m",
+        service,
+        (1.5, 3.5),
+        {
+            "gen_ai.prompt": "How long?",
+            "gen_ai.completion": "24 months.",
+            "gen_ai.response.model": "m",
+        },
+    )
+    trace = only(run)
+    assert (trace.query, trace.answer) == ("How long?", "24 months.")
+    assert trace.timings == {"total": 3.0, "generation": 2.0}

@@ -104,6 +104,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("n8n", workflows.read_n8n),
     Convention("langflow", workflows.read_langflow),
     Convention("mastra", workflows.read_mastra),
+    Convention("langchain4j", workflows.read_langchain4j),
     _OPENINFERENCE,
     Convention("openllmetry", openllmetry.read_openllmetry),
     Convention("loongsuite"),

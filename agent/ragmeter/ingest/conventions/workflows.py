@@ -22,6 +22,7 @@ _N8N_TYPE = "n8n.node.type"
 # the last words of the types of n8n's nodes that call a model, search or serve an agent
 _N8N_MODELS = ("lm", "agent", "chain", "openai", "anthropic", "googlegemini")
 _MASTRA_TYPE = "mastra.span.type"
+_AI_SERVICE = "langchain4j.aiservices."
 
 
 def read_n8n(span: Span, full: bool = True) -> SpanContent:
@@ -67,3 +68,9 @@ def read_mastra(span: Span, full: bool = True) -> SpanContent:
         content.role = SpanRole.RETRIEVER
         fill_content(content, given, told)
     return content
+
+
+def read_langchain4j(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of LangChain4j in Quarkus around an AI service or a tool, by its name."""
+    role = SpanRole.CHAIN if span.name.startswith(_AI_SERVICE) else SpanRole.TOOL
+    return read_by_table(key_table("langchain4j"), span.attributes, full, role)
