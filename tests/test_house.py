@@ -315,3 +315,14 @@ def test_no_call_unpacks_a_literal() -> None:
         if isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
     ]
     assert calls == []
+
+
+def test_no_assignment_packs_more_than_a_pair() -> None:
+    packed = [
+        f"{path.relative_to(ROOT)}:{one.lineno}"
+        for path in modules().values()
+        for one in nodes(path)
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Tuple)
+        if isinstance(one.targets[0], ast.Tuple) and len(one.value.elts) > 2
+    ]
+    assert packed == []

@@ -159,10 +159,11 @@ def _time(written: str, *, behind_date: bool) -> str:
     time = ":".join(parts[:2] if parts[2:] == ["00"] else parts)
     zone = _ZONE.search(written)
     if zone and ":" in time:
-        sign, hours, minutes = zone[1], int(zone[2] or 0), int(zone[3] or 0)
+        hours = int(zone[2] or 0)
+        minutes = int(zone[3] or 0)
         time += " UTC"
         if hours or minutes:
-            time += f"{sign}{hours}" + f":{minutes:02}" * (minutes > 0)
+            time += f"{zone[1]}{hours}" + f":{minutes:02}" * (minutes > 0)
     return " " * behind_date + time
 
 

@@ -518,7 +518,9 @@ class DriftPart(Part[DriftState], BaselineKeeper):
         for _, usual, _, _ in before.limits((0.95,)):
             alert.baseline = usual
             for _, value, lower, upper in after.limits((0.95,)):
-                alert.value, alert.lower, alert.upper = value, lower, upper
+                alert.value = value
+                alert.lower = lower
+                alert.upper = upper
             return max(0.0, _share_above(after, 1.5 * usual) - _share_above(before, 1.5 * usual))
         return 0.0
 

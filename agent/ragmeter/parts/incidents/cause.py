@@ -287,7 +287,9 @@ class _Comparison:
         return _Shift(shift_of(better, now.value, before.value), math.hypot(*errors))
 
     def _pair(self, segment: str) -> tuple[NumberReading | None, NumberReading | None]:
-        reader, service, number = self._reader, self._service, self._number
+        reader = self._reader
+        service = self._service
+        number = self._number
         end = self._onset.lower // USUAL_GRAIN * USUAL_GRAIN
         if number.metric != "latency":
             now = reader.read(service, segment, number, *self._since)

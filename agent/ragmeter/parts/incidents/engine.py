@@ -343,7 +343,9 @@ class AlertEngine:
         tracked.false_since = None
         fires = alert.state == "pending" and now - alert.since >= rule.for_
         if fires:
-            alert.state, alert.fired_at, tracked.search_at = "firing", now, now
+            alert.state = "firing"
+            alert.fired_at = now
+            tracked.search_at = now
         if alert.state == "firing":
             self._search_origin(rule, tracked, evidence, now)
             alert.name_worst(evidence.find_worst_traces(rule, alert))
@@ -385,9 +387,13 @@ def _update(rule: AlertRule, tracked: TrackedAlert, value: ConditionValue, now: 
     alert = tracked.alert
     tracked.no_data_since = None
     alert.no_data = False
-    alert.value, alert.lower, alert.upper = value.value, value.lower, value.upper
-    alert.samples, alert.effective_samples = value.samples, value.effective_samples
-    alert.severity, alert.window = rule.severity, rule.window
+    alert.value = value.value
+    alert.lower = value.lower
+    alert.upper = value.upper
+    alert.samples = value.samples
+    alert.effective_samples = value.effective_samples
+    alert.severity = rule.severity
+    alert.window = rule.window
     alert.threshold = rule.threshold if value.threshold is None else value.threshold
     alert.statistic, alert.op = ("value", "<=") if rule.absence else (rule.statistic, rule.op)
     if alert.unscored is not None and value.reasons:

@@ -660,10 +660,14 @@ class IncidentBook:
                 ends = shift_of(incident.better, recent.good_end(incident.better), reading.value)
                 reading = recent if ends > 0 else reading
             if reading is not None:
-                level, lower, upper = reading.value, reading.lower, reading.upper
+                level = reading.value
+                lower = reading.lower
+                upper = reading.upper
                 row.facts.level_failures = dict(reading.failures)
             elif incident.level is not None:
-                level, lower, upper = incident.level, incident.lower, incident.upper
+                level = incident.level
+                lower = incident.lower
+                upper = incident.upper
             if reading is not None and frozen is not None:
                 _note_shift(frozen, NUMBERS[number.metric].better, reading)
         harm = self._harm(row, usual, level, now)

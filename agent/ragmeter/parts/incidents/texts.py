@@ -409,7 +409,9 @@ def question_lines(questions: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _effect(incident: Incident, facts: IncidentFacts) -> str:
-    level, usual, most = incident.level, incident.usual, fault_share(incident, facts)
+    level = incident.level
+    usual = incident.usual
+    most = fault_share(incident, facts)
     if incident.unit == "usd" and level is not None and usual is not None and facts.daily:
         return f"Effect: {(level - usual) * facts.daily * most:+,.2f} USD a day at this traffic."
     harm = incident.harm

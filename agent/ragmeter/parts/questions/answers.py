@@ -56,7 +56,9 @@ SHOWN = ("1h", "24h")
 # Half the width of an interval, as a share. A level is over the shortest window that is as narrow
 # as the first; by a source that is not, it is shown up to the last, since an interval says how
 # much is known, and one that is half of the scale says nothing.
-NARROW, ENOUGH_OF_MODEL, WIDEST = 0.075, 0.15, 0.25
+NARROW = 0.075
+ENOUGH_OF_MODEL = 0.15
+WIDEST = 0.25
 
 SOURCE_SECONDS = DAY  # for which a source is kept at least
 

@@ -134,12 +134,19 @@ def _describe(alert: Alert, answer: Answer, level: Level, now: float) -> None:
     value, lower = level.value, level.lower
     alert.op = ">" if answer.better == "lower" else "<"
     if goal is not None and upper is not None and answer.question == "works":
-        goal, value, lower, upper = 1 - goal, 1 - value, 1 - upper, 1 - lower
+        goal = 1 - goal
+        value = 1 - value
+        lower, upper = 1 - upper, 1 - lower
         alert.op = ">"
     alert.threshold = goal or 0.0
-    alert.value, alert.lower, alert.upper = value, lower, upper
-    alert.window, alert.updated_at, alert.no_data = level.window, now, False
-    alert.samples, alert.effective_samples = level.samples, level.worth
+    alert.value = value
+    alert.lower = lower
+    alert.upper = upper
+    alert.window = level.window
+    alert.updated_at = now
+    alert.no_data = False
+    alert.samples = level.samples
+    alert.effective_samples = level.worth
     bounds = "" if upper is None else f" ({format_number(lower)} to {format_number(upper)})"
     alert.summary = clean_text(
         f"{alert.service}: {alert.question} is {format_number(value)}{bounds} over {level.window}, "
