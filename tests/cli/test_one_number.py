@@ -143,16 +143,16 @@ def test_a_question_has_one_number_on_every_surface(folder: Path, agent: str) ->
     answers = {one["question"]: one for one in document["services"]["bot"]["questions"]}
     assert list(answers) == list(SOURCES)
     for question, source in SOURCES.items():
-        told = number_of(terminal.stdout, question)
-        assert number_of(printed, question) == told, "report"
-        value, interval = told.replace("/ 1", "per 1").rstrip(")").split(" (")
+        notified = number_of(terminal.stdout, question)
+        assert number_of(printed, question) == notified, "report"
+        value, interval = notified.replace("/ 1", "per 1").rstrip(")").split(" (")
         shown = rf"\b{question} (?:\S (?:moved|bad) )?{re.escape(f'{value} {interval}')}\b"
         assert re.search(shown, page)
         assert answers[question]["source"].endswith(source)
         level = answers[question]["level"]
         ends = [level[name] for name in ("value", "lower", "upper")]
         scale = {"share": 100, "seconds": 1, "usd": 1000}[answers[question]["unit"]]
-        digits = [float(one) for one in re.findall(r"[\d.]+", told.replace("/ 1,000", ""))]
+        digits = [float(one) for one in re.findall(r"[\d.]+", notified.replace("/ 1,000", ""))]
         assert digits == pytest.approx(
             [scale * one for one in ends], rel=0.006, abs=0.51 if scale == 100 else None
         )

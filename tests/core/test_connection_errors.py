@@ -34,7 +34,7 @@ UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "notified"),
     [
         (REFUSED, "ConnectionRefusedError, Connection refused"),
         (caused(RuntimeError("x"), REFUSED), "RuntimeError, Connection refused"),
@@ -53,9 +53,9 @@ UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         (ValueError("http://user:password@host"), "ValueError"),
     ],
 )
-def test_the_cause_is_told_without_an_address(error: Exception, told: str) -> None:
+def test_the_cause_is_told_without_an_address(error: Exception, notified: str) -> None:
     words = explain_connection_error(error)
-    assert words.startswith(told)
+    assert words.startswith(notified)
     assert "secret" not in words
     assert "password" not in words
     assert "10.0.0.1" not in words

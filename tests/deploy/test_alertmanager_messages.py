@@ -61,7 +61,7 @@ def messages_of(folder: Path, *rounds: list[Incident]) -> list[tuple[dict[str, A
     binary = require("alertmanager", "prometheus-alertmanager")
 
     async def scenario() -> list[tuple[dict[str, Any], bytes]]:
-        told = []
+        notified = []
         async with httpx.AsyncClient() as client, serve() as stub, mailbox() as (host, mails):
             own = receiver_settings(folder, stub, host)
             async with alertmanager(binary, folder, own=own, filled=True) as url:
@@ -83,8 +83,10 @@ def messages_of(folder: Path, *rounds: list[Incident]) -> list[tuple[dict[str, A
                         assert time.monotonic() < end, (stub.paths, mails)
                         await asyncio.sleep(0.05)
                     await until_async(lambda: len(stub.bodies) == len(stub.paths))
-                    told.append(({_whose(body): body for body in stub.bodies[before:]}, mails[-1]))
-        return told
+                    notified.append(
+                        ({_whose(body): body for body in stub.bodies[before:]}, mails[-1])
+                    )
+        return notified
 
     return asyncio.run(scenario())
 
@@ -173,18 +175,18 @@ def test_what_gets_worse_and_what_is_over_is_a_message_of_the_same_group(tmp_pat
         summary="Relevant passages 87 %, as usual; it lasted 41 min.",
         advice="",
     )
-    told = messages_of(tmp_path, [mild], [worse], [over])
-    titles = [sent["slack"]["attachments"][0]["title"] for sent, _ in told]
+    notified = messages_of(tmp_path, [mild], [worse], [over])
+    titles = [sent["slack"]["attachments"][0]["title"] for sent, _ in notified]
     assert titles == [
         "[WARNING] support: retrieval finds nothing relevant",
         "[PAGE] support: nothing is found",
         "[OVER] support: retrieval finds what it should again",
     ]
-    last = told[-1][0]["slack"]["attachments"][0]
+    last = notified[-1][0]["slack"]["attachments"][0]
     assert last["color"] == "good"
     assert last["text"].startswith("Relevant passages 87 %, as usual; it lasted 41 min.")
-    assert mail_parts(told[-1][1])["subject"] == titles[-1]
-    keys = {sent["pagerduty"]["dedup_key"] for sent, _ in told}
+    assert mail_parts(notified[-1][1])["subject"] == titles[-1]
+    keys = {sent["pagerduty"]["dedup_key"] for sent, _ in notified}
     assert len(keys) == 1
 
 

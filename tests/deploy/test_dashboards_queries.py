@@ -72,16 +72,16 @@ def test_every_query_returns_data(world: World, name: str) -> None:
     values, options = choose(world.ask, board, span=60, interval=INTERVAL)
     values |= {"service": "mtrag-chat", "question": "works"}
     assert all(options.values()), options
-    empty, told = [], set()
+    empty, notified = [], set()
     for query in queries(name, board):
         found = run(world.ask, query, values, now - 60, now, 1)
         if query.panel in TILES | {"Where"} and found:
-            told.add(query.panel)
+            notified.add(query.panel)
         elif not found and query.panel not in MAY_BE_EMPTY | TILES | {"Where"}:
             empty.append((query.panel, fill(query.expr, values)))
     assert [panel for panel, _ in empty] == [], empty
     if name == "service":  # a tile is one of three queries, by how its number stands
-        assert {*OF_ALL_REQUESTS, "Where"} <= told
+        assert {*OF_ALL_REQUESTS, "Where"} <= notified
 
 
 def test_each_tile_has_one_number(world: World) -> None:

@@ -45,10 +45,10 @@ def requests() -> list[Any]:
 
 @pytest.mark.slow
 def test_default_settings_tell_an_outage_and_no_steady_rate_of_errors(tmp_path: Path) -> None:
-    told: list[tuple[float, Incident]] = []
+    notified: list[tuple[float, Incident]] = []
 
     def notify(incident: Incident, at: float) -> tuple[()]:
-        told.append((at, incident))
+        notified.append((at, incident))
         return ()
 
     settings = load_settings(
@@ -70,8 +70,8 @@ def test_default_settings_tell_an_outage_and_no_steady_rate_of_errors(tmp_path: 
             agent.wait_idle()
     finally:
         agent.stop(10)
-    assert len({incident.id for _, incident in told}) == 1, [one.title for _, one in told]
-    opened, over = told[0][1], told[-1][1]
+    assert len({incident.id for _, incident in notified}) == 1, [one.title for _, one in notified]
+    opened, over = notified[0][1], notified[-1][1]
     assert (opened.kind, opened.severity, opened.state) == ("errors", "page", "open")
     # Ten effective failures are needed. As clients usually try three times, these are some 22
     # requests, which take five minutes at five a minute; a look comes once a minute.

@@ -30,7 +30,7 @@ class Empty:
 def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureFixture) -> None:
     notified = threading.Event()
 
-    class Told(logging.Handler):
+    class Notified(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             notified.set()
 
@@ -40,7 +40,7 @@ def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureF
     worker = TierWorker(
         cast(Any, Empty()), {}, {"judge": 1}, on_finished=lambda: None, jobs=[broken]
     )
-    log, handler = logging.getLogger("ragmeter"), Told()
+    log, handler = logging.getLogger("ragmeter"), Notified()
     log.addHandler(handler)
     try:
         worker.start()

@@ -53,7 +53,7 @@ def urls_of(given: str | list[str], **environ: str) -> list[str]:
     return [url.get_secret_value() for url in found]
 
 
-async def told(urls: list[str], running: Any, until: Any) -> None:
+async def delivered(urls: list[str], running: Any, until: Any) -> None:
     overrides = {"alerts": {"alertmanager_url": urls}}
     senders = AlertSenders(
         load_settings(environ={}, overrides=overrides).alerts,
@@ -84,7 +84,9 @@ def test_one_that_is_down_or_hangs_delays_no_other_and_is_counted_by_its_name() 
         running = Running()
         async with serve(hang) as stuck, serve() as good, serve() as last:
             urls = [dead, stuck.url, good.url, last.url]
-            await told(urls, running, lambda: good.bodies and last.bodies and failed(running, dead))
+            await delivered(
+                urls, running, lambda: good.bodies and last.bodies and failed(running, dead)
+            )
         assert stuck.paths == good.paths == last.paths == ["/api/v2/alerts"]
         assert good.bodies[0][0]["labels"] == last.bodies[0][0]["labels"]
         counts = running.counted()
@@ -116,10 +118,12 @@ def test_two_real_ones_each_notify_and_the_death_of_one_loses_nothing(tmp_path: 
         async with serve() as first, serve() as second:
             async with alertmanager(binary, folders[0], first.url) as one:
                 async with alertmanager(binary, folders[1], second.url) as other:
-                    await told([one, other], running, lambda: heard(first) and heard(second))
+                    await delivered([one, other], running, lambda: heard(first) and heard(second))
                 first.bodies.clear()
             async with alertmanager(binary, folders[0], first.url) as one:
-                await told([other, one], running, lambda: heard(first) and failed(running, other))
+                await delivered(
+                    [other, one], running, lambda: heard(first) and failed(running, other)
+                )
 
     asyncio.run(scenario())
 

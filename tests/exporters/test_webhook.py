@@ -27,8 +27,8 @@ def test_the_payload_carries_the_whole_incident() -> None:
     incident = refused()
     item = build_notification(incident, 5.0)
     body = json.loads(item.body)
-    told = json.loads(json.dumps(asdict(incident)))
-    assert body == {"version": 1, "event": "opened", "id": item.id, "incident": told}
+    notified = json.loads(json.dumps(asdict(incident)))
+    assert body == {"version": 1, "event": "opened", "id": item.id, "incident": notified}
     assert (item.key, item.created, item.attempts) == (incident.id, 5.0, 0)
     assert body["incident"]["change"]["value"] == "v13"
     assert body["incident"]["signals"][0]["metric"] == "error"
@@ -37,10 +37,10 @@ def test_the_payload_carries_the_whole_incident() -> None:
 def test_the_id_is_the_same_for_the_same_event_and_no_other() -> None:
     first, later = opened(), opened(updated_at=2000.0, level=0.3)
     assert build_notification(first, 1.0).id == build_notification(later, 2.0).id
-    told = [first, opened(worsened_at=1500.0), opened(state="no traffic"), over()]
-    ids = {build_notification(incident, 1.0).id for incident in told}
-    assert len(ids) == len(told)
-    events = [json.loads(build_notification(one, 1.0).body)["event"] for one in told]
+    notified = [first, opened(worsened_at=1500.0), opened(state="no traffic"), over()]
+    ids = {build_notification(incident, 1.0).id for incident in notified}
+    assert len(ids) == len(notified)
+    events = [json.loads(build_notification(one, 1.0).body)["event"] for one in notified]
     assert events == ["opened", "worse", "no traffic", "over"]
 
 

@@ -13,7 +13,7 @@ from ragmeter.kafka.rights import explain_failure, missing_right
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "notified"),
     [
         (TopicAuthorizationFailedError("a"), "Read and Write of the topic a"),
         (TopicAuthorizationFailedError({"b", "a"}), "Read and Write of the topic a, b"),
@@ -22,8 +22,8 @@ from ragmeter.kafka.rights import explain_failure, missing_right
         (TransactionalIdAuthorizationFailed("t"), "Write and Describe of the transactional id t"),
     ],
 )
-def test_the_right_is_named(error: Exception, told: str) -> None:
-    assert told in missing_right(error)
+def test_the_right_is_named(error: Exception, notified: str) -> None:
+    assert notified in missing_right(error)
 
 
 def test_other_errors_are_none_of_rights() -> None:

@@ -46,7 +46,7 @@ def test_the_documented_rights_are_enough(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "operation", "told"),
+    ("kind", "operation", "notified"),
     [
         ("topic", "Read", r"needs Read and Write of the topic {prefix}(traces|scores|feedback)"),
         ("topic", "Write", r"needs Read and Write of the topic {group}-aggregates"),
@@ -55,13 +55,13 @@ def test_the_documented_rights_are_enough(place: Place, tmp_path: Path) -> None:
     ],
 )
 def test_a_right_that_is_missing_is_named_until_it_is_granted(
-    place: Place, kind: str, operation: str, told: str
+    place: Place, kind: str, operation: str, notified: str
 ) -> None:
     rights = list(documented_rights())
     missing = [one for one in rights if (one.kind, one.operation) == (kind, operation)]
     grant(place, [one for one in rights if one not in missing])
     kafka = place.settings.kafka
-    pattern = told.format(prefix=re.escape(kafka.topics.prefix), group=kafka.group)
+    pattern = notified.format(prefix=re.escape(kafka.topics.prefix), group=kafka.group)
     worker = worker_of(place)
     with workers(worker):
         place.produce([trace_line(n) for n in range(4)])

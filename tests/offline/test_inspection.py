@@ -515,8 +515,8 @@ def test_the_spans_behind_a_result_are_looked_for_where_somebody_listens(
             watchers.publish(unasked)  # read before anybody listened
             watchers.publish(asked)
             await asyncio.sleep(0)
-            told = json.loads(await listener.next())
-            assert ("reason" in told) == (not spans)
+            notified = json.loads(await listener.next())
+            assert ("reason" in notified) == (not spans)
 
     asyncio.run(play())
 

@@ -37,7 +37,7 @@ from tests.system.feed import ROOT, Agent, agent, pace
 from tests.system.traffic import EVENING, HOUR, LEAD, STORY, traffic
 from tests.waiting import PATIENCE
 
-__all__ = ["FACTOR", "Told", "configured", "play", "rules_for_prometheus"]
+__all__ = ["FACTOR", "Notified", "configured", "play", "rules_for_prometheus"]
 
 FACTOR = 100.0
 """How many seconds of the story are told in one: 135 minutes in 81 s. Prometheus scrapes every
@@ -64,7 +64,7 @@ which ends last, for a quarter of an hour after the agent, and on a busy machine
 
 
 @dataclass
-class Told:
+class Notified:
     """What came of it. Minutes of the story; `opened` are the pages of the worst traces."""
 
     factor: float
@@ -214,7 +214,7 @@ def watched(
         yield Watched(client, factor, max(begins, time.time()))
 
 
-async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
+async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Notified:
     """Tell the story, and anew at a quarter of the pace where the machine was too busy for it;
     `folder` is for what the parts write."""
     while True:
@@ -225,7 +225,7 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
         factor /= 4
 
 
-async def tell(folder: Path, factor: float, seed: int) -> Told:
+async def tell(folder: Path, factor: float, seed: int) -> Notified:
     """Tell the story once."""
     begin, page = time.monotonic(), free_port()
     manager = require("alertmanager", "prometheus-alertmanager")
@@ -283,4 +283,4 @@ async def tell(folder: Path, factor: float, seed: int) -> Told:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
     assert set(WAYS) >= {one.way for one in heard.arrivals}
-    return Told(factor, heard, began, origin, opened, time.monotonic() - begin, hurried)
+    return Notified(factor, heard, began, origin, opened, time.monotonic() - begin, hurried)

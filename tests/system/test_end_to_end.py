@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.system.arrivals import WAYS, Arrival
-from tests.system.story import HEAD_START, Told, play
+from tests.system.story import HEAD_START, Notified, play
 from tests.system.traffic import BAD_MODEL, CALM, INCIDENTS, OUTAGE, RAMP, SWAP, questions, traffic
 
 __all__ = ["EXPECTED", "check"]
@@ -30,7 +30,7 @@ BURNING = {("RagErrorBudgetBurnFast", OUTAGE.service): 10}
 """The alerts of Prometheus, likewise; by the minute at which they arrive."""
 
 
-def check(notified: Told) -> None:
+def check(notified: Notified) -> None:
     """All that is promised of the story."""
     begins = {one.service: one.begin / 60 for one in INCIDENTS}
     ends = {one.service: one.end / 60 for one in INCIDENTS}
@@ -62,22 +62,22 @@ def check(notified: Told) -> None:
         assert last > ends[service], (alert, last)
 
 
-def one_page_a_cause(notified: Told) -> None:
+def one_page_a_cause(notified: Notified) -> None:
     """The agent's own webhook: each incident is opened once, and ends once."""
     own = [body for body in notified.receiver.bodies if "event" in body]
     for event in ("opened", "over"):
-        told = [body["incident"] for body in own if body["event"] == event]
-        assert len(told) == len(INCIDENTS), [incident["title"] for incident in told]
-        found = {(incident["question"], incident["service"]) for incident in told}
+        incidents = [body["incident"] for body in own if body["event"] == event]
+        assert len(incidents) == len(INCIDENTS), [incident["title"] for incident in incidents]
+        found = {(incident["question"], incident["service"]) for incident in incidents}
         assert found == set(EXPECTED)
 
 
-def sent(notified: Told) -> dict[str, dict[str, Any]]:
+def sent(notified: Notified) -> dict[str, dict[str, Any]]:
     """The traces of the story by their ids."""
     return {trace["trace_id"]: trace for _, trace in traffic(-HEAD_START, origin=notified.origin)}
 
 
-def _names_its_traces(notified: Told, fired: Arrival) -> None:
+def _names_its_traces(notified: Notified, fired: Arrival) -> None:
     """The worst are of the incident, as bad as they are said to be, and can be opened."""
     worst = fired.worst
     assert 1 <= len(worst) <= 5

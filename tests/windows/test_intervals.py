@@ -41,7 +41,7 @@ def left_out(one: ScoredTrace, state: ScoreState = ScoreState.SAMPLED_OUT) -> Sc
 def filled(
     seed: int, number: int, share: float, notified: bool, metric: str = "answered"
 ) -> Windows:
-    """`told`: whether the cheap score knows anything of the label, 80 % of which are good."""
+    """`notified`: whether the cheap score knows anything of the label, 80 % of which are good."""
     rng = random.Random(seed)
     w = windows()
     for n in range(number):

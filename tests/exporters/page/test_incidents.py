@@ -48,8 +48,10 @@ def test_the_page_says_what_is_wrong_since_when_where_and_what_to_do() -> None:
 
 
 def test_what_has_a_place_of_its_own_is_no_detail_too() -> None:
-    told = opened(runbook="", detail=("Changed: nothing.", 'Worst question, 2x: "Why?"', "Effect."))
-    html = page(told)
+    notified = opened(
+        runbook="", detail=("Changed: nothing.", 'Worst question, 2x: "Why?"', "Effect.")
+    )
+    html = page(notified)
     assert "Effect." in html
     assert "Changed: nothing." not in html
     assert "Why?&#34;" not in html

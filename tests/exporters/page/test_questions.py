@@ -62,12 +62,12 @@ def test_without_a_level_there_is_no_share_but_a_movement() -> None:
 
 def test_source_and_note_are_told_to_mouse_and_keyboard() -> None:
     page = front(everything())
-    told = str(tiles(page)["works"]["title"])
-    assert told == (
+    notified = str(tiles(page)["works"]["title"])
+    assert notified == (
         "Requests answered without error, timeout or empty answer. Measured by: every request, of"
         " the last 1h; based on 143, worth 100 independent ones."
     )
-    assert page.text.count(told) == 1, "shown while the tile has the focus"
+    assert page.text.count(notified) == 1, "shown while the tile has the focus"
 
 
 def test_the_worst_question_is_shown_large_or_the_one_that_was_asked_for() -> None:

@@ -58,8 +58,8 @@ def test_a_record_says_what_was_acknowledged_when_it_was_sent() -> None:
         await feed(owner, lines(2), 9)  # offsets have holes
 
     run_owner(group, story)
-    told = [(one.epoch, one.first, one.offset) for one in group.origins if one]
-    assert told == [(7, 3, 3), (7, 3, 4), (7, 5, 9), (7, 5, 10)]
+    notified = [(one.epoch, one.first, one.offset) for one in group.origins if one]
+    assert notified == [(7, 3, 3), (7, 3, 4), (7, 5, 9), (7, 5, 10)]
 
 
 def test_nothing_is_done_before_it_is_acknowledged() -> None:

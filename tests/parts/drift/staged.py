@@ -151,7 +151,7 @@ def requests(
             )
 
 
-class Told(NamedTuple):
+class Notified(NamedTuple):
     """An alert that moved.
 
     Args:
@@ -163,9 +163,9 @@ class Told(NamedTuple):
     alert: Alert
 
 
-def feed(one: Aggregator, traces: Iterator[ScoredTrace]) -> list[Told]:
+def feed(one: Aggregator, traces: Iterator[ScoredTrace]) -> list[Notified]:
     """Count traces in order, and return what the part told on the way, in order."""
-    told: dict[tuple[str, str, str, float], Told] = {}
+    notified: dict[tuple[str, str, str, float], Notified] = {}
     batch: list[ScoredTrace] = []
 
     def count() -> None:
@@ -177,7 +177,7 @@ def feed(one: Aggregator, traces: Iterator[ScoredTrace]) -> list[Told]:
         hour = (batch[-1].timestamp - START) / 3600
         for alert in drift_of(one).alerts():
             key = (alert.question, alert.state, alert.severity, alert.fired_at or 0.0)
-            told.setdefault(key, Told(hour, alert))
+            notified.setdefault(key, Notified(hour, alert))
         batch.clear()
 
     for trace in traces:
@@ -185,7 +185,7 @@ def feed(one: Aggregator, traces: Iterator[ScoredTrace]) -> list[Told]:
             count()
         batch.append(trace)
     count()
-    return list(told.values())
+    return list(notified.values())
 
 
 def play(

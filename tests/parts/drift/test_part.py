@@ -12,7 +12,7 @@ from tests.parts.drift.running import state_of
 from tests.parts.drift.staged import (
     FAULTS,
     START,
-    Told,
+    Notified,
     aggregator,
     feed,
     play,
@@ -25,9 +25,13 @@ RATES = {2: 60, 10: 25, 60: 15}
 ERRORS = {2: 20, 10: 5, 60: 5}
 
 
-def first(told: list[Told], state: str = "firing", severity: str | None = None) -> Told | None:
+def first(
+    notified: list[Notified], state: str = "firing", severity: str | None = None
+) -> Notified | None:
     found = [
-        one for one in told if one.alert.state == state and severity in (None, one.alert.severity)
+        one
+        for one in notified
+        if one.alert.state == state and severity in (None, one.alert.severity)
     ]
     return min(found, key=lambda one: one.hour, default=None)
 
@@ -35,11 +39,11 @@ def first(told: list[Told], state: str = "firing", severity: str | None = None) 
 def page_delay(fault: str, share: float, age: float, rate: int, seed: int) -> float | None:
     """Minutes from the fault to the first page; an alert before the fault fails the test."""
     allowed = (ERRORS if fault == "errors" else RATES)[rate]
-    told = play(
+    notified = play(
         age + allowed / 60 + 0.1, rate, lambda hour: (fault, share if hour >= age else 0), seed=seed
     )
-    assert all(one.hour > age for one in told), "nothing was wrong yet"
-    page = first(told, severity="critical")
+    assert all(one.hour > age for one in notified), "nothing was wrong yet"
+    page = first(notified, severity="critical")
     return None if page is None else (page.alert.updated_at - START) / 60 - 60 * age
 
 
@@ -84,12 +88,14 @@ def test_half_of_the_answers_page_in_time_in_every_cell(fault: str, age: int, ra
 @pytest.mark.parametrize("seed", [41, *(pytest.param(n, marks=pytest.mark.long) for n in (42, 43))])
 def test_a_fifth_of_the_answers_is_told_in_time(fault: str, rate: int, seed: int) -> None:
     allowed = {2: 3.0, 10: 1.0}[rate]
-    told = play(26 + allowed, rate, lambda hour: (fault, 0.2 if hour >= 26 else 0), seed=seed)
-    assert first(told) is not None
+    notified = play(26 + allowed, rate, lambda hour: (fault, 0.2 if hour >= 26 else 0), seed=seed)
+    assert first(notified) is not None
 
 
-def about(told: list[Told], question: str) -> list[Alert]:
-    found = sorted((one for one in told if one.alert.question == question), key=lambda o: o.hour)
+def about(notified: list[Notified], question: str) -> list[Alert]:
+    found = sorted(
+        (one for one in notified if one.alert.question == question), key=lambda o: o.hour
+    )
     return [one.alert for one in found]
 
 
@@ -97,9 +103,9 @@ def test_an_outage_is_told_once_and_is_over_when_it_is_over() -> None:
     def fault(hour: float) -> tuple[str, float]:
         return "errors", 0.5 if 5 <= hour < 6 else 0.0
 
-    told = about(play(7.5, 10, fault), "works")
-    assert [alert.state for alert in told] == ["firing", "resolved"]
-    begun, over = told
+    notified = about(play(7.5, 10, fault), "works")
+    assert [alert.state for alert in notified] == ["firing", "resolved"]
+    begun, over = notified
     assert begun.severity == "critical"
     assert abs(begun.since - START - 5 * 3600) <= 600
     assert begun.harm == pytest.approx(0.5, abs=0.2)
@@ -111,10 +117,10 @@ def test_an_outage_is_told_once_and_is_over_when_it_is_over() -> None:
 
 @pytest.mark.parametrize("metric", ["cut_answer", "filtered_answer"])
 def test_answers_that_the_model_did_not_end_by_itself_are_told(metric: str) -> None:
-    told = about(play(4, 10, lambda hour: (metric, 0.3 if hour >= 3 else 0.0)), "complete")
-    assert [(alert.metric, alert.severity) for alert in told] == [(metric, "critical")]
-    assert abs(told[0].since - START - 3 * 3600) <= 600
-    assert told[0].value == pytest.approx(0.3, abs=0.15)
+    notified = about(play(4, 10, lambda hour: (metric, 0.3 if hour >= 3 else 0.0)), "complete")
+    assert [(alert.metric, alert.severity) for alert in notified] == [(metric, "critical")]
+    assert abs(notified[0].since - START - 3 * 3600) <= 600
+    assert notified[0].value == pytest.approx(0.3, abs=0.15)
 
 
 @pytest.mark.slow
@@ -124,8 +130,8 @@ def test_it_is_not_over_while_a_part_of_it_goes_on() -> None:
     def fault(hour: float) -> tuple[str, float]:
         return "refusals", 0.5 if 5 <= hour < 6 else 0.125 if hour >= 6 else 0.0
 
-    told = about(play(12, 10, fault), "answered")
-    assert all(alert.state == "firing" for alert in told)
+    notified = about(play(12, 10, fault), "answered")
+    assert all(alert.state == "firing" for alert in notified)
 
 
 def test_without_requests_nothing_is_known_to_be_over() -> None:
@@ -145,10 +151,10 @@ def test_a_level_that_moves_on_is_told_again() -> None:
     def fault(hour: float) -> tuple[str, float]:
         return "refusals", 0.0 if hour < 6 else 0.06 if hour < 12 else 0.6
 
-    told = about(feed(one, requests(12.5, 10, fault)), "answered")
-    assert [alert.severity for alert in told] == ["warning", "critical"]
-    assert told[0].id == told[1].id
-    assert told[1].updated_at - START <= 12.3 * 3600
+    notified = about(feed(one, requests(12.5, 10, fault)), "answered")
+    assert [alert.severity for alert in notified] == ["warning", "critical"]
+    assert notified[0].id == notified[1].id
+    assert notified[1].updated_at - START <= 12.3 * 3600
 
 
 def test_a_tenant_whose_requests_all_fail_pages_though_there_are_only_three() -> None:
@@ -159,24 +165,24 @@ def test_a_tenant_whose_requests_all_fail_pages_though_there_are_only_three() ->
         traces[number] = trace._replace(
             cluster=f"{number % 3:08x}", status="error" if failed else trace.status
         )
-    told = about(feed(aggregator(), iter(traces)), "works")
-    assert told
-    assert told[-1].severity == "critical"
+    notified = about(feed(aggregator(), iter(traces)), "works")
+    assert notified
+    assert notified[-1].severity == "critical"
 
 
 @pytest.mark.parametrize("hours", [10, pytest.param(30, marks=[pytest.mark.slow, *long])])
 @pytest.mark.parametrize(("share", "retries"), [(0.01, 0), (0.03, 2)])
 def test_a_constant_rate_of_errors_pages_nobody(share: float, retries: int, hours: int) -> None:
-    told = play(hours, 6, lambda hour: ("errors", share), retries=retries)
-    assert not [one for one in about(told, "works") if one.severity == "critical"]
+    notified = play(hours, 6, lambda hour: ("errors", share), retries=retries)
+    assert not [one for one in about(notified, "works") if one.severity == "critical"]
 
 
 @pytest.mark.parametrize(("fault", "question"), [("errors", "works"), ("refusals", "answered")])
 def test_a_fault_from_the_first_request_on_is_told(fault: str, question: str) -> None:
-    told = about(play(1.5, 10, lambda hour: (fault, 0.6)), question)
-    assert told
-    assert told[-1].severity == "critical"
-    assert told[0].updated_at - START <= 1800
+    notified = about(play(1.5, 10, lambda hour: (fault, 0.6)), question)
+    assert notified
+    assert notified[-1].severity == "critical"
+    assert notified[0].updated_at - START <= 1800
 
 
 def test_questions_that_are_asked_over_and_over_hide_no_fault() -> None:
@@ -185,10 +191,10 @@ def test_questions_that_are_asked_over_and_over_hide_no_fault() -> None:
     def story(hour: float) -> tuple[str, float]:
         return "hallucinated", 0.5 if hour >= 5 else 0.0
 
-    told = about(play(5.5, 10, story, questions=24), "grounded")
-    assert [alert.state for alert in told][:1] == ["firing"]
-    assert told[-1].severity == "critical"
-    assert told[0].updated_at - START <= (5 + 25 / 60) * 3600
+    notified = about(play(5.5, 10, story, questions=24), "grounded")
+    assert [alert.state for alert in notified][:1] == ["firing"]
+    assert notified[-1].severity == "critical"
+    assert notified[0].updated_at - START <= (5 + 25 / 60) * 3600
 
 
 @pytest.mark.parametrize("fault", ["hallucinated", "refusals"])
@@ -198,8 +204,8 @@ def test_a_fault_of_the_first_hours_is_no_usual(fault: str) -> None:
     def story(hour: float) -> tuple[str, float]:
         return fault, 0.6 if hour < 2 or hour >= 6 else 0.0
 
-    told = about(play(6.5, 10, story), {"hallucinated": "grounded"}.get(fault, "answered"))
-    again = [alert for alert in told if alert.since >= START + 5 * 3600]
+    notified = about(play(6.5, 10, story), {"hallucinated": "grounded"}.get(fault, "answered"))
+    again = [alert for alert in notified if alert.since >= START + 5 * 3600]
     assert [alert.state for alert in again][:1] == ["firing"]
     assert again[-1].severity == "critical"
 

@@ -490,7 +490,7 @@ class Outcome(NamedTuple):
     """What was told of an expected incident: minutes from its onset, the end from its own."""
 
     expected: Expected
-    told: Message | None
+    notified: Message | None
     page: Message | None
     over: Message | None
 
@@ -499,7 +499,7 @@ class Outcome(NamedTuple):
         """To the first message, to the page, and from the end to the all-clear."""
         begin, end = self.expected.begin * HOUR, self.expected.end * HOUR
         return (
-            None if self.told is None else (self.told.at - begin) / MINUTE,
+            None if self.notified is None else (self.notified.at - begin) / MINUTE,
             None if self.page is None else (self.page.at - begin) / MINUTE,
             None if self.over is None else (self.over.at - end) / MINUTE,
         )
@@ -507,8 +507,8 @@ class Outcome(NamedTuple):
     @property
     def latest(self) -> Incident | None:
         """The incident as it was last told while it stood."""
-        told = self.page or self.told
-        return None if told is None else told.incident
+        notified = self.page or self.notified
+        return None if notified is None else notified.incident
 
 
 def match(expected: Expected, messages: list[Message]) -> Outcome:
@@ -523,7 +523,7 @@ def match(expected: Expected, messages: list[Message]) -> Outcome:
     standing = [one for one in own if one.incident.ended_at is None]
     return Outcome(
         expected=expected,
-        told=next(iter(standing), None),
+        notified=next(iter(standing), None),
         page=next((one for one in standing if one.incident.severity == "page"), None),
         over=next((one for one in own if one.incident.over), None),
     )
@@ -560,7 +560,9 @@ def render(messages: list[Message]) -> str:
     rows = []
     for expected in sorted(EXPECTED, key=lambda one: one.begin):
         outcome = match(expected, messages)
-        told, page, over = ("never" if one is None else f"{one:.0f} min" for one in outcome.minutes)
+        notified, page, over = (
+            "never" if one is None else f"{one:.0f} min" for one in outcome.minutes
+        )
         latest = outcome.latest
         title, where = "", ""
         if latest is not None:
@@ -569,7 +571,7 @@ def render(messages: list[Message]) -> str:
             named = [f"{change.tag}={change.value}"] if change is not None else []
             where = ", ".join([*named, *([latest.segment] if latest.segment else [])])
         hour = f"{int(expected.begin):02d}:{int(expected.begin % 1 * 60):02d}"
-        cells = (expected.service, expected.what, hour, told, page, title, where, over)
+        cells = (expected.service, expected.what, hour, notified, page, title, where, over)
         rows.append(f"| {' | '.join(cells)} |")
     false = len({message.incident.id for message in false_ones(messages)})
     return f"{HEAD}{chr(10).join(rows)}\n\nFalse ones: {false}. Messages: {len(messages)}.\n"

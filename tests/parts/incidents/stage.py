@@ -134,7 +134,7 @@ class Stage:
     def resolve(self, rule: str = "AnsweredLow", reason: str = "") -> None:
         self.alerts[rule].resolve(reason, self.now)
 
-    def told(self) -> list[tuple[int, str, str, str]]:
+    def notified(self) -> list[tuple[int, str, str, str]]:
         """The messages: minute, severity, state, kind."""
         return [(minute, one.severity, one.state, one.kind) for minute, one in self.messages]
 

@@ -37,7 +37,7 @@ def write(path: Path, seconds: range, failing: bool) -> Path:
     return path
 
 
-def told_texts(stub: Stub, event: str) -> list[dict[str, Any]]:
+def notified_texts(stub: Stub, event: str) -> list[dict[str, Any]]:
     """The webhook's notifications of one kind: all of them are of one cause."""
     return [body["incident"] for body in stub.bodies if body["event"] == event]
 
@@ -96,9 +96,9 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
 
             async with agent(config, outage):
                 await until_async(
-                    lambda: bool(heard(pager, "firing") and told_texts(webhook, "opened"))
+                    lambda: bool(heard(pager, "firing") and notified_texts(webhook, "opened"))
                 )
-                (fired,) = told_texts(webhook, "opened")
+                (fired,) = notified_texts(webhook, "opened")
                 assert fired["level"] > 0.05
                 annotations = heard(pager, "firing")[0]["annotations"]
                 for trace_id in fired["worst"]:
@@ -111,15 +111,15 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
 
             async with agent(config, outage):  # a restart while it fires
                 await asyncio.sleep(4)
-                assert len(told_texts(webhook, "opened")) == 1
+                assert len(notified_texts(webhook, "opened")) == 1
                 assert len(heard(pager, "firing")) == 1
-                assert told_texts(webhook, "over") == []
+                assert notified_texts(webhook, "over") == []
 
             async with agent(config, after):
                 await until_async(
-                    lambda: bool(heard(pager, "resolved") and told_texts(webhook, "over"))
+                    lambda: bool(heard(pager, "resolved") and notified_texts(webhook, "over"))
                 )
-            assert len(told_texts(webhook, "opened")) == 1
-            assert len(told_texts(webhook, "over")) == 1
+            assert len(notified_texts(webhook, "opened")) == 1
+            assert len(notified_texts(webhook, "over")) == 1
 
     asyncio.run(scenario())

@@ -25,7 +25,7 @@ def test_an_incident_has_one_message_when_it_opens_and_one_when_it_is_over(stage
     stage.run(6, refused=0.4)
     stage.fire()
     stage.run(30, refused=0.4)
-    assert stage.told() == [(CALM + 7, "page", "open", "refusals")]
+    assert stage.notified() == [(CALM + 7, "page", "open", "refusals")]
     stage.run(10)
     stage.resolve()
     stage.run(40)
@@ -51,10 +51,10 @@ def test_a_rule_that_ends_while_the_number_is_off_is_no_all_clear(stage: Stage) 
     stage.run(5, refused=0.3)
     stage.resolve()
     stage.run(120, refused=0.3)
-    assert [state for _, _, state, _ in stage.told()] == ["open"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open"]
     assert stage.states() == ["open"]
     stage.run(30)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "over"]
 
 
 def test_an_outage_that_lasts_is_not_over_though_every_rule_has_ended(stage: Stage) -> None:
@@ -64,7 +64,7 @@ def test_an_outage_that_lasts_is_not_over_though_every_rule_has_ended(stage: Sta
     stage.run(42, refused=0.55)
     stage.resolve()
     stage.run(300, refused=0.55)
-    assert [state for _, _, state, _ in stage.told()] == ["open"], "not after hours either"
+    assert [state for _, _, state, _ in stage.notified()] == ["open"], "not after hours either"
     assert stage.states() == ["open"]
 
 
@@ -74,7 +74,7 @@ def test_what_comes_back_before_its_signal_has_ended_is_told_again(stage: Stage)
     stage.fire()
     stage.run(24, refused=0.5)
     stage.run(40)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "over"]
     stage.run(30, refused=0.4)
     (_, first), _, (again, second) = stage.messages
     assert (second.state, second.severity, second.id) == ("open", "page", first.id)
@@ -83,7 +83,7 @@ def test_what_comes_back_before_its_signal_has_ended_is_told_again(stage: Stage)
     stage.run(10)
     stage.resolve()
     stage.run(30)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "over", "open", "over"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "over", "open", "over"]
 
 
 def test_a_small_fault_is_not_over_by_luck(stage: Stage) -> None:
@@ -92,10 +92,10 @@ def test_a_small_fault_is_not_over_by_luck(stage: Stage) -> None:
     stage.fire(rule="Errors", metric="error", severity="warning", value=0.035, baseline=0.0)
     stage.run(60, errors=0.035)
     stage.run(15)
-    assert [state for _, _, state, _ in stage.told()] == ["open"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open"]
     assert stage.states() == ["open"]
     stage.run(240)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "over"]
 
 
 def test_no_traffic_is_a_state_of_its_own_and_no_all_clear(stage: Stage) -> None:
@@ -112,7 +112,7 @@ def test_no_traffic_is_a_state_of_its_own_and_no_all_clear(stage: Stage) -> None
     stage.run(20, refused=0.5)
     assert stage.states() == ["open"]
     stage.run(40)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "over"]
 
 
 def test_what_is_silent_for_a_day_is_closed_as_not_known_to_be_over(stage: Stage) -> None:
@@ -136,7 +136,7 @@ def test_what_is_no_longer_measured_is_not_over(stage: Stage) -> None:
     stage.resolve("MyRule", "no data, so not known to be over")
     stage.run(60)
     assert stage.states() == ["not measured"]
-    assert [state for _, _, state, _ in stage.told()] == ["open"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open"]
 
 
 def test_a_rule_that_is_taken_out_closes_its_incident_without_an_all_clear(stage: Stage) -> None:
@@ -153,11 +153,11 @@ def test_it_gets_worse_when_a_warning_becomes_a_page(stage: Stage) -> None:
     stage.run(10, errors=0.04)
     stage.fire(rule="Errors", metric="error", severity="warning", value=0.04, baseline=0.0)
     stage.run(20, errors=0.04)
-    assert stage.told() == [(CALM + 16, "warning", "open", "errors")]
+    assert stage.notified() == [(CALM + 16, "warning", "open", "errors")]
     stage.run(30, errors=0.3)
     stage.fire(rule="More", metric="error", severity="critical", value=0.3, baseline=0.0)
     stage.run(30, errors=0.3)
-    assert [severity for _, severity, _, _ in stage.told()] == ["warning", "page"]
+    assert [severity for _, severity, _, _ in stage.notified()] == ["warning", "page"]
 
 
 def test_it_gets_worse_when_the_level_is_half_as_far_again(stage: Stage) -> None:
@@ -165,7 +165,7 @@ def test_it_gets_worse_when_the_level_is_half_as_far_again(stage: Stage) -> None
     stage.fire()
     stage.run(60, refused=0.25)
     stage.run(40, refused=0.6)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "open"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "open"]
     second, worse = stage.messages[-1]
     assert worse.worsened_at is not None
     assert CALM + 70 < second <= CALM + 100
@@ -245,16 +245,16 @@ def test_a_missed_goal_pages_says_both_numbers_and_ends_when_it_is_met(stage: St
     stage.run(120, refused=0.22)
     stage.fire(**GOAL)
     stage.run(30, refused=0.22)
-    (_, told) = stage.messages[0]
-    assert (told.severity, told.kind, told.question) == ("page", "refusals", "answered")
-    assert told.title == "bot: 22 % of questions are refused"
-    assert told.summary.startswith("Answered 78 % (74-82), goal 90 % since ")
-    assert "Goal missed: answered at least 90 %, is 78 % over 24h." in told.detail
-    assert told.detail[-1] == "Ends when the goal has not been missed beyond doubt for 15 min."
+    (_, notified) = stage.messages[0]
+    assert (notified.severity, notified.kind, notified.question) == ("page", "refusals", "answered")
+    assert notified.title == "bot: 22 % of questions are refused"
+    assert notified.summary.startswith("Answered 78 % (74-82), goal 90 % since ")
+    assert "Goal missed: answered at least 90 %, is 78 % over 24h." in notified.detail
+    assert notified.detail[-1] == "Ends when the goal has not been missed beyond doubt for 15 min."
     assert len(stage.messages) == 1
     stage.resolve("RagGoalMissed")
     stage.run(5)
-    assert [state for _, _, state, _ in stage.told()] == ["open", "over"]
+    assert [state for _, _, state, _ in stage.notified()] == ["open", "over"]
 
 
 def test_a_goal_is_evidence_where_the_question_is_away_from_its_usual(stage: Stage) -> None:
@@ -266,7 +266,7 @@ def test_a_goal_is_evidence_where_the_question_is_away_from_its_usual(stage: Sta
     stage.fire(**GOAL)
     stage.run(30, refused=0.12)
     (only,) = stage.book.incidents()
-    assert [(severity, state) for _, severity, state, _ in stage.told()] == [
+    assert [(severity, state) for _, severity, state, _ in stage.notified()] == [
         ("warning", "open"),
         ("page", "open"),
     ]
@@ -324,17 +324,19 @@ def test_no_more_answers_are_hurt_than_the_segment_has() -> None:
         harm=0.58,
     )
     minutes(2, 0.04)
-    (_, told) = stage.messages[0]
-    assert (told.segment, told.severity) == ("model=v2", "page")
-    assert told.harm == pytest.approx(0.4)
+    (_, notified) = stage.messages[0]
+    assert (notified.segment, notified.severity) == ("model=v2", "page")
+    assert notified.harm == pytest.approx(0.4)
     assert any(
-        line.startswith("Effect: up to 40 % of all answers are hurt") for line in told.detail
+        line.startswith("Effect: up to 40 % of all answers are hurt") for line in notified.detail
     )
-    assert told.since == begun, "when the new model came, which the interval of the onset allows"
-    assert told.summary.startswith(
+    assert notified.since == begun, (
+        "when the new model came, which the interval of the onset allows"
+    )
+    assert notified.summary.startswith(
         "Support by passages 62 -> 4 of 100 since 02:00 UTC, for model v2"
     )
-    assert told.summary.count("model v2") == 1
+    assert notified.summary.count("model v2") == 1
 
 
 def test_a_tenant_whose_answers_cost_more_is_named_in_the_title() -> None:
@@ -360,9 +362,9 @@ def test_a_tenant_whose_answers_cost_more_is_named_in_the_title() -> None:
         baseline=0.001,
     )
     minutes(10, 0.004)
-    (_, told) = stage.messages[0]
-    assert told.title == "bot: cost per answer is 4.0 times as high for tenant globex"
-    assert "for tenant globex (30 % of requests). Others as usual." in told.summary
+    (_, notified) = stage.messages[0]
+    assert notified.title == "bot: cost per answer is 4.0 times as high for tenant globex"
+    assert "for tenant globex (30 % of requests). Others as usual." in notified.summary
 
 
 def test_the_share_of_a_segment_that_a_rule_watches_is_said(stage: Stage) -> None:
@@ -392,13 +394,13 @@ def play(seed: int, *, restarts: bool) -> list[tuple[int, str, str, str]]:
         else:
             bad = event == "bad"
             stage.run(rng.choice([3, 12, 40]), refused=0.5 if bad else 0.05)
-    return stage.told()
+    return stage.notified()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_restart_at_every_step_changes_no_message(seed: int) -> None:
-    told = play(seed, restarts=False)
-    assert play(seed, restarts=True) == told
+    notified = play(seed, restarts=False)
+    assert play(seed, restarts=True) == notified
 
 
 def test_the_runbook_is_that_of_what_users_suffer_unless_the_rule_has_its_own() -> None:

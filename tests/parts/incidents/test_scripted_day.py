@@ -46,11 +46,11 @@ def marks(service: str) -> tuple[pytest.MarkDecorator, ...]:
 )
 def test_each_incident_is_told_as_it_should_be(expected: Expected) -> None:
     outcome = match(expected, day(expected.service))
-    told, page, over = outcome.minutes
+    notified, page, over = outcome.minutes
     latest = outcome.latest
-    assert told is not None
+    assert notified is not None
     assert latest is not None
-    assert 0 <= told <= expected.tell
+    assert 0 <= notified <= expected.tell
     if expected.severity == "page":
         assert page is not None
     else:
@@ -81,6 +81,8 @@ def test_four_causes_at_once_are_at_most_six_messages_in_an_hour() -> None:
     """Those of the review, which were fifteen."""
     at_one = [one.service for one in EXPECTED if one.begin == 13.0]
     assert len(at_one) == 4
-    told = [one for service in at_one for one in day(service) if 13 * HOUR <= one.at < 14 * HOUR]
-    assert {one.incident.service for one in told} == set(at_one)
-    assert len(told) <= 6, [one.incident.title for one in told]
+    notified = [
+        one for service in at_one for one in day(service) if 13 * HOUR <= one.at < 14 * HOUR
+    ]
+    assert {one.incident.service for one in notified} == set(at_one)
+    assert len(notified) <= 6, [one.incident.title for one in notified]

@@ -18,7 +18,7 @@ def aggregator(**least: float) -> Aggregator:
     return Aggregator(settings, [], [(name, "builtin") for name in METRICS], parts=PARTS)
 
 
-def told(
+def notified(
     one: Aggregator, hours: float, kind: str, shares: dict[float, float], seed: int
 ) -> list[Incident]:
     """The messages of so many hours; `shares` are those of bad requests by the hour they begin."""
@@ -42,8 +42,8 @@ def told(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_level_that_moves_on_is_told_within_twice_the_time_of_a_fresh_one(seed: int) -> None:
-    (fresh,) = told(aggregator(), MORE + 0.5, "errors", {MORE: 0.2}, seed)
-    first, *more = told(aggregator(), MORE + 0.5, "errors", {3: 0.03, MORE: 0.23}, seed)
+    (fresh,) = notified(aggregator(), MORE + 0.5, "errors", {MORE: 0.2}, seed)
+    first, *more = notified(aggregator(), MORE + 0.5, "errors", {3: 0.03, MORE: 0.23}, seed)
     assert (first.severity, first.state) == ("warning", "open")
     assert first.updated_at < START + MORE * 3600, "it stood"
     (worse,) = more
@@ -57,7 +57,7 @@ def test_a_shift_that_is_too_small_to_matter_is_told_to_nobody() -> None:
     """By a setting for each question: of refusals .03 unless it says otherwise."""
 
     def of_answered(**least: float) -> list[str]:
-        messages = told(aggregator(**least), 5.5, "refusals", {4: 0.2}, 1)
+        messages = notified(aggregator(**least), 5.5, "refusals", {4: 0.2}, 1)
         return [one.title for one in messages if one.question == "answered"]
 
     assert of_answered()

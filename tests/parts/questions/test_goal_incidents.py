@@ -22,13 +22,13 @@ def aggregator(goal: float) -> Aggregator:
 
 
 def feed(one: Aggregator, traces: list[ScoredTrace]) -> list[Incident]:
-    told: list[Incident] = []
+    notified: list[Incident] = []
     for first in range(0, len(traces), 50):
         for _ in one.apply_all(traces[first : first + 50]):
             pass
         one.settle()
-        told += one.take_notifications()
-    return told
+        notified += one.take_notifications()
+    return notified
 
 
 @cache
@@ -38,10 +38,10 @@ def steady(hours: float) -> list[ScoredTrace]:
 
 
 def test_a_steady_level_below_its_goal_is_one_page() -> None:
-    (told,) = feed(aggregator(0.93), steady(5))
-    assert (told.severity, told.question, told.kind) == ("page", "answered", "refusals")
-    assert told.opened_at - START < 3 * 3600
-    assert "goal 93 %" in told.summary
+    (notified,) = feed(aggregator(0.93), steady(5))
+    assert (notified.severity, notified.question, notified.kind) == ("page", "answered", "refusals")
+    assert notified.opened_at - START < 3 * 3600
+    assert "goal 93 %" in notified.summary
 
 
 def test_a_level_that_may_meet_its_goal_is_no_news() -> None:
@@ -52,7 +52,7 @@ def test_a_level_that_may_meet_its_goal_is_no_news() -> None:
 def test_a_restart_goes_on_where_it_was() -> None:
     traces = steady(4)
     whole, first = aggregator(0.93), aggregator(0.93)
-    told = feed(whole, traces)
+    notified = feed(whole, traces)
     half = next(n for n, trace in enumerate(traces) if trace.timestamp > START + 4500) // 50 * 50
     before = feed(first, traces[:half])
     saved = first.changes()
@@ -60,5 +60,5 @@ def test_a_restart_goes_on_where_it_was() -> None:
     counters = [(key, value) for key, value in saved.counters if value is not None]
     again.restore(saved.buckets, counters, saved.meta)
     after = feed(again, traces[half:])
-    assert [one.id for one in [*before, *after]] == [one.id for one in told]
+    assert [one.id for one in [*before, *after]] == [one.id for one in notified]
     assert again.parts["questions"].alerts() == whole.parts["questions"].alerts()

@@ -269,15 +269,15 @@ def test_a_missed_goal_is_bad_only_beyond_doubt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("goals", "told"),
+    ("goals", "notified"),
     [
         ({"grounding": 0.9}, "'grounding' is no question: one of works"),
         ({"grounded": 1.5}, "grounded: a number above 0 and below 1"),
         ({"fast": 0}, "fast: a number above 0"),
     ],
 )
-def test_a_goal_that_cannot_be_is_refused(goals: dict[str, float], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_a_goal_that_cannot_be_is_refused(goals: dict[str, float], notified: str) -> None:
+    with pytest.raises(ValidationError, match=notified):
         Questions(goals=goals)
 
 
