@@ -47,6 +47,10 @@ UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
             "ConnectionError, its certificate is not accepted: self-signed certificate",
         ),
         (
+            aiohttp.ClientConnectorCertificateError(KEY, not_verified()),
+            "ClientConnectorCertificateError, its certificate is not accepted: self-signed",
+        ),
+        (
             caused(ConnectionError(), no_tls()),
             "ConnectionError, it speaks no TLS (WRONG_VERSION_NUMBER)",
         ),

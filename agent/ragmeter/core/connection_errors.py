@@ -14,8 +14,10 @@ def explain_connection_error(error: BaseException) -> str:
     kind = type(error).__name__
     causes = list(_causes(error))
     for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
+        # aiohttp's error of a certificate is of this class too, but only its cause has the message
+        if isinstance(cause, ssl.SSLCertVerificationError) and hasattr(cause, "verify_message"):
             return f"{kind}, its certificate is not accepted: {cause.verify_message}"
+    for cause in causes:
         if isinstance(cause, ssl.SSLError):
             return f"{kind}, it speaks no TLS ({cause.reason}): http:// or https://?"
     for cause in causes:
@@ -32,7 +34,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         if cause is None:
             return
         yield cause
-        inner = getattr(cause, "os_error", None)  # of aiohttp's errors
-        if isinstance(inner, BaseException):
-            yield inner
+        for name in ("os_error", "certificate_error"):  # of aiohttp's errors
+            inner = getattr(cause, name, None)
+            if isinstance(inner, BaseException):
+                yield inner
         cause = cause.__cause__ or cause.__context__

@@ -18,6 +18,7 @@ import httpx
 from pydantic import SecretStr
 
 from ragmeter.core.connection_errors import explain_connection_error
+from ragmeter.core.errors import Unavailable
 from ragmeter.core.outgoing import find_proxy, make_tls_context
 
 if TYPE_CHECKING:  # else where it is used: most agents have no model server, and it loads slowly
@@ -167,7 +168,7 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
             self._session = None
 
 
-class ExplainedConnectError(httpx.ConnectError):
+class ExplainedConnectError(httpx.ConnectError, Unavailable):
     """A failure to connect whose text says why, and names no user or password of a proxy."""
 
 
