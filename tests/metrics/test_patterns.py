@@ -36,6 +36,7 @@ SOURCES = (
     r"(?:a?){2,4}b",
     r"source|ſ|İ|k|µ|[ik-s]",
     r"(?:a\b|ab|a?bc|b{2}|(?:c.)?d|[cd]*|a(?=\.)|1(?:,|))\w{0,2}",
+    r"(?>ab|a|b\d)(?:c|(?>ab|a|b\d))|\d+(?>\s?(?:a|p)m?(?!\w))|(?>a|ab)c",
     r"(?:\d{1,3}(?:st|nd)|\d\d[.]\d|\d+ ?(?:a|p)m|(?:o|\d{1,2}) \d|1?\d/\d?|\d{2,4}(?!\d)|\d )a?",
 )
 FLAGS = ((0, 0), (re.IGNORECASE, 1), (re.MULTILINE, 2), (re.DOTALL, 4), (re.I | re.M | re.S, 7))
@@ -73,7 +74,7 @@ def test_matches_and_groups_are_those_of_re(source: str) -> None:
 
 
 def test_what_is_no_pattern_is_an_error() -> None:
-    for source in ("(a", "a)", "[a", "(?i)a", "(?<=a+)b", "(?>a)"):
+    for source in ("(a", "a)", "[a", "(?i)a", "(?<=a+)b", "(?>(a))"):
         with pytest.raises(RuntimeError):
             Pattern(source)
 

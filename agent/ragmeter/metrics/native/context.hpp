@@ -29,11 +29,11 @@ class Context {
         return out;
     }
 
-    // Whether two places have two words beside them in common; `there` is sorted.
-    static bool share_words(const std::vector<Letters>& beside, const std::vector<Letters>& there) {
+    // Whether two places have so many words beside them in common; `there` is sorted.
+    static bool share_words(const std::vector<Letters>& beside, const std::vector<Letters>& there, int least = 2) {
         int shared = 0;
         for (const Letters& word : beside) shared += std::binary_search(there.begin(), there.end(), word);
-        return shared > 1;
+        return shared >= least;
     }
 
     // Whether a text has a value as it is written.

@@ -12,7 +12,7 @@ namespace ragmeter {
 #define LENGTH_NAME \
     "(?:(?:nano|micro|milli|centi|deci|kilo)?met(?:er|re)s?|[nuµμcdmk]?m|inch(?:es)?|feet|foot|ft|yards?|yds?|miles?|mi)"
 // Prefixes, and what takes them, by name and by sign.
-#define PREFIX "(?:femto|pico|nano|micro|milli|centi|deci|hecto|kilo|mega|giga|tera|peta)"
+#define PREFIX "(?:femto|pico|nano|micro|milli|centi|deci|hecto|kilo|mega|giga|tera|peta|[kg]ibi|[mt]ebi)"
 #define PREFIXED \
     "(?:gram(?:me)?s?|lit(?:er|re)s?|seconds?|bits?|bytes?|amp(?:ere)?s?|volts?|watts?(?:[ -]hours?)?|ohms?|farads?|henr(?:y|ies)|newtons?|joules?" \
     "|pascals?|hertz|moles?|teslas?|siemens|sieverts?|grays?|becquerels?|lumens?|candelas?|coulombs?|electron ?volts?|calories|bars?)"
@@ -20,16 +20,16 @@ namespace ragmeter {
     "(?:[nuµμm]s|[uµμmk]?g|[uµμmcdh]?l|[nuµμmk]?a|[uµμmkg]?v|[nuµμmkgt]?w|[kmgt]?wh|[uµμmk]?ah|[mkg]?(?:Ω|ohms?)|[pnuµμm]f|[nuµμm]h|[mk]?n|[kmg]?j" \
     "|[hkmg]?pa|[kmgt]?hz|[npuµμmk]?mol|[mg]t|[uµμm]?sv|[mc]?gy|[kmg]?bq|lm|lx|[kmgt]?ev|[kmgtp]i?b|[kmgt]bps|[kmgt]?bits?(?:/s)?|m?bar|mva|kva)"
 #define UNIT \
-    "(?:" PREFIX "?" PREFIXED "|seconds?|secs?|minutes?|mins?|hours?|hrs?|(?:(?:business|working) |work)?days?|weeks?|wks?|fortnights?|months?|mths?|mos?|years?|yrs?|decades?|[sh]" \
+    "(?>(?:" PREFIX "?" PREFIXED "|seconds?|secs?|minutes?|mins?|hours?|hrs?|(?:(?:business|working) |work)?days?|weeks?|wks?|fortnights?|months?|mths?|mos?|years?|yrs?|decades?|[sh]" \
     "|[mcdk]?m ?\\^?[23]|[mcdk]?m ?<sup>[23]</sup>|(?:square|cubic|sq\\.?|cu\\.?)[ -]?" LENGTH_NAME "|sqft|sqm|" LENGTH_NAME \
     "|nautical miles?|nmi|light[ -]?years?|hectares?|ha|acres?|mcg|kgs|kilos?|tonnes?|(?:metric )?tons?|t|lbs?|(?:fluid |fl\\.? ?)?ounces?|(?:fl\\.? ?)?oz|stones?|carats?" \
     "|gallons?|gal|pints?|quarts?|barrels?|bbl|bushels?|cups?|tablespoons?|tbsp|teaspoons?|tsp|horsepower|hp|psi|mmhg|torr|atm|kcal|db|decibels?" \
     "|(?:beats|breaths|revolutions|frames|dots|pixels|words|rounds)(?:/| (?:per|an?) )(?:(?:square )?inch|minute|second|min|s)" \
     "|bpm|rpm|fps|dpi|ppi|wpm|megapixels?|kph|kmh|mph|knots?|kts?|parts? per (?:million|billion|trillion)|pp[mbt]|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c" \
     "|(?:degrees?|deg\\.?) ?(?:celsius|centigrade|fahrenheit|[cf])|celsius|fahrenheit|kelvins?|newton[ -]?met(?:er|re)s?|kilohms?|megohms?|(?:kilo|mega|giga)ton(?:ne)?s?" \
-    "|in(?! ?\\w)|in(?= (?:tall|long|wide|high|deep|thick)\\b)|" SIGNED ")"
+    "|in(?! ?\\w)|in(?= (?:tall|long|wide|high|deep|thick)\\b)|" SIGNED ")(?!\\w))"
 // "mg/kg", "kilometres per hour", "hours a week"
-#define MEASURE UNIT "(?:(?: ?/ ?| per | an? )" UNIT ")?(?!\\w)"
+#define MEASURE "(?>" UNIT "(?:(?: ?/ ?| per | an? )" UNIT ")?)"
 
 // What a number counts: a kind of quantity, the power of ten and the factor to its base, what the
 // base is divided by where it is a rate, and the name of a unit that is none of those.
@@ -38,6 +38,7 @@ struct Measure {
     long power = 0, times = 1;
     bool based = true;
     double per = 0;  // of a rate: how many of its base units one unit below is
+    long loose = 0;  // of a binary unit: the power of ten that it is taken for
 
     bool is_rate() const { return per > 0; }
     // How much one of it is in its base unit.
@@ -136,7 +137,7 @@ class Measures {
 
     static Letters digits_of(int value) { return Letters(1, U'0' + (char32_t)value); }
 
-    struct Row { const char* names; const char* kind; long power, times; bool based; double per; };
+    struct Row { const char* names; const char* kind; long power, times; bool based; double per; long loose; };
 
     static std::unordered_map<Letters, Measure> read() {
         // The first name of a unit is how it is told from others of its kind where it has no factor.
@@ -192,10 +193,10 @@ class Measures {
             {"oz,ounce,ounces", "mass", -9, 28349523125, true},
             {"stone,stones", "mass", -5, 635029318, true},
             {"carat,carats", "mass", 0, 1, false},
-            {"kib", "data", 3, 8, true},
-            {"mib", "data", 6, 8, true},
-            {"gib", "data", 9, 8, true},
-            {"tib", "data", 12, 8, true},
+            {"kib,kibibyte,kibibytes", "data", 0, 8L << 10, true, 0, 3},
+            {"mib,mebibyte,mebibytes", "data", 0, 8L << 20, true, 0, 6},
+            {"gib,gibibyte,gibibytes", "data", 0, 8L << 30, true, 0, 9},
+            {"tib,tebibyte,tebibytes", "data", 0, 8L << 40, true, 0, 12},
             {"kbps,kbit/s,kbits/s", "data/duration", 3, 1, true, 1},
             {"mbps,mbit/s,mbits/s", "data/duration", 6, 1, true, 1},
             {"gbps,gbit/s,gbits/s", "data/duration", 9, 1, true, 1},
@@ -230,9 +231,9 @@ class Measures {
             {"mi/h,mph", "length/duration", -3, 1609344, true, 3600},
             {"knot,knots,kt,kts", "length/duration", 0, 1852, true, 3600},
             {"light year,light years,lightyear,lightyears", "length", 0, 1, false},
-            {"ppm,parts per million,part per million", "proportion", -6, 1, true},
-            {"ppb,parts per billion,part per billion", "proportion", -9, 1, true},
-            {"ppt,parts per trillion,part per trillion", "proportion", -12, 1, true},
+            {"ppm,parts per million,part per million", "%", -4, 1, true},
+            {"ppb,parts per billion,part per billion", "%", -7, 1, true},
+            {"ppt,parts per trillion,part per trillion", "%", -10, 1, true},
         };
         std::unordered_map<Letters, Measure> out;
         add_prefixed(out);
@@ -242,7 +243,7 @@ class Measures {
                 size_t end = std::min(names.find(U',', at), names.size());
                 Letters name = names.substr(at, end - at);
                 if (first.empty()) first = name;
-                out[name] = Measure{letters(row.kind), first, row.power, row.times, row.based, row.per};
+                out[name] = Measure{letters(row.kind), first, row.power, row.times, row.based, row.per, row.loose};
                 at = end + 1;
             }
         }

@@ -10,6 +10,7 @@
 
 #include "context.hpp"
 #include "measures.hpp"
+#include "owners.hpp"
 #include "quantity.hpp"
 #include "records.hpp"
 #include "slots.hpp"
@@ -26,6 +27,7 @@ namespace ragmeter {
     "(?:(?:twenty|thirty)-)?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth)|tenth" \
     "|eleventh|twelfth|thirteenth|fourteenth|fifteenth|sixteenth|seventeenth|eighteenth" \
     "|nineteenth|twentieth|thirtieth"
+#define HIGH_ORDINAL "(?:for|fif|six|seven|eigh|nine)ty-(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth)"
 #define DAY "(?:0?[1-9]|[12]\\d|3[01])(?:st|nd|rd|th)?"
 #define YEAR "(?:1[5-9]|20|21)\\d\\d"
 #define ANY_YEAR "(?:" YEAR "|['’]\\d\\d)"
@@ -43,7 +45,7 @@ namespace ragmeter {
     "(?:美元|美金|欧元|歐元|英镑|英鎊|日元|日圓|人民币|人民幣|ドル|ユーロ|ポンド|달러|유로|파운드|엔|원|元|円|圓|块)"
 #define CURRENCY_SIGN \
     "(?:us\\$|a\\$|c\\$|ca\\$|au\\$|hk\\$|nt\\$|s\\$|nz\\$|r\\$|usd|eur|gbp|jpy|inr|chf|cad|aud|cny|rmb|krw|sek|nok" \
-    "|dkk|pln|brl|mxn|sgd|hkd|nzd|zar|rs\\.?|[$€£¥₹₩₽₺₫₱₪฿])"
+    "|dkk|pln|brl|mxn|sgd|hkd|nzd|zar|rs\\.?|s?fr\\.|[$€£¥₹₩₽₺₫₱₪฿])"
 #define CURRENCY_NAME \
     "(?:de |di )?(?:(?:us|swiss|swedish|norwegian|danish|indian|canadian|australian)[ -])?(?:dollars?|dólares|euros?" \
     "|pounds?(?: sterling)?|yen|rupees?|francs?|yuan|kron(?:a|or|er|e)|z[lł]ot(?:ys?|ych)|pesos?|roubles?|rubles?" \
@@ -96,7 +98,7 @@ const char QUANTITY[] =
     "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" ANY_YEAR ")\\b)?)"
     "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= of ))[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
     "(?:,?[ -](?P<dy>" ANY_YEAR ")\\b)?)"
-    "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" YEAR ")\\b)"
+    "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" ANY_YEAR ")\\b|(?P<on>0?[1-9]|1[0-2])/(?P<oz>" YEAR ")(?![\\w/]|[.,]\\d))"
     "|(?P<lasting>(?P<lh>\\d{1,3}) ?h(?:rs?|ours?)? ?(?P<lm>[0-5]?\\d) ?m(?:in(?:ute)?s?)?\\b)"
     "|(?:(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
@@ -111,7 +113,7 @@ const char QUANTITY[] =
     "(?: minutes? to|(?: to(?= (?:\\d{1,2}|" HOUR ")(?: (?:" PART_OF_DAY ")|[.,;]|$))))) (?P<hp>\\d{1,2}|" HOUR ")(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
     "|(?P<hq>[1-9]|1[0-2]|" HOUR ")(?: o['’]clock)? (?P<he>" PART_OF_DAY ")\\b))"
     "|(?P<partial>(?P<pf>half|(?:a |one )?quarter|three[ -]quarters|(?:a |one )third|two[ -]thirds|[123]/[234])(?: of)?[ -](?:an? )?"
-    "(?:(?P<pm>" MEASURE ")|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
+    "(?:(?P<pm>" MEASURE ")|(?P<pq>percent(?:age[ -]points?)?|per cent)\\b|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
     "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! (?:cups?|table|tea|mile|hour|day|week|month|year))\\b)"
     "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
@@ -122,11 +124,12 @@ const char QUANTITY[] =
     "|3rd|4th)[ -]quarter|h(?P<q4>[12])(?!\\w)|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
     "|(?P<times>(?:(?:once|twice|thrice|(?:" SMALL ") times|\\d{1,2}x)(?: (?:an?|per|each|every)[ -](?P<period>minute|hour|day|week|month|year)\\b| (?P<daily>hour|dai|week|month|year)ly\\b)"
-    "|(?P<factor>\\d{1,3}[.,]\\d{1,2}|(?:one|two|three|four|five) and an? (?:half|quarter))(?: times|x)(?!\\w)|(?:twice|thrice|(?:" SMALL ") times)\\b|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)))"
+    "|(?P<factor>\\d{1,3}[.,]\\d{1,2}|(?:one|two|three|four|five) and an? (?:half|quarter))(?: times|x)(?!\\w)|(?:twice|thrice|(?:" SMALL ") times)\\b|half(?= as )|\\d{1,2}x(?!\\w| ?\\d)|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)))"
     "|(?P<one>(?:an? |every (?:(?P<nth>other|second|third|fourth) )?)(?P<ou>minute|hour|day|week|fortnight|month|year|decade)(?![\\w-]))"
     "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
     "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
-    "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL ")(?![\\w]|-\\w))"
+    "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL "|" HIGH_ORDINAL ")(?![\\w]|-\\w))"
+    "|(?P<level>(?:fl|flight level) ?(?P<lv>[0-4]\\d\\d)(?!\\w|[.,]\\d))"
     "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|[13]/4|[1357]/8|[1-4]/5|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp|p)\\b)|(?![\\w]|[.,]\\d))"
@@ -141,26 +144,26 @@ const char QUANTITY[] =
 enum Group {
     G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FRACTION, G_PARTIAL,
-    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_LEVEL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
-    G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CI, G_UH, G_UM,
+    G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CS, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
     G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
-    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_COUNT
+    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_ON, G_OZ, G_PQ, G_LV, G_COUNT
 };
 const char* const GROUPS[] = {
     "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
-    "century", "decade", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "level", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
-    "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "ci", "uh", "um",
+    "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "cs", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
     "cents", "measure", "wmeasure", "hn", "hw", "ten", "tens",
-    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor",
+    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor", "on", "oz", "pq", "lv",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -174,7 +177,7 @@ const char* const SPELT[] = {
     "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
     "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
-    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
+    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level",
 };
 const char* const WORDY[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
@@ -192,7 +195,7 @@ const char* const BEGINNINGS[] = {
     "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
-    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar",
+    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.",
 };
 
 // What an article may stand before that is a duration: "a week".
@@ -362,7 +365,7 @@ inline bool parse_words(const Letters& text, unsigned __int128& value) {
 class Notation {
   public:
     explicit Notation(const English& english)
-        : context_(english), slots_(english, measures_), quantity_(QUANTITY, IGNORE_CASE) {
+        : context_(english), slots_(english, measures_), owners_(english, slots_), quantity_(QUANTITY, IGNORE_CASE) {
         for (int group = 0; group < G_COUNT; group++) groups_[group] = quantity_.group(GROUPS[group]);
         for (const char* word : SPELT) spelt_.add(word);
         for (const char* word : WORDY) wordy_.add(word);
@@ -387,7 +390,12 @@ class Notation {
             item.end = match.end();
             if (read(text, match, item)) {
                 if (!out.empty()) read_day_in_utc(out.back(), item);
-                if (out.empty() || !add_smaller(text, item, out.back())) out.push_back(std::move(item));
+                if (item.is_plain()) read_share(text, item);
+                end = std::max(end, item.end);
+                if (out.empty() || !add_smaller(text, item, out.back())) {
+                    if (!out.empty()) share_unit(text, out.back(), item);
+                    out.push_back(std::move(item));
+                }
             }
             if (++count >= MOST) return;
         }
@@ -416,6 +424,7 @@ class Notation {
         if (may_have(text)) find(text, items);
         std::unordered_set<Letters> said;
         std::vector<Quantities> known;
+        std::vector<Py_ssize_t> right;  // where values with a unit begin that passages have
         for (const Quantity& item : items) {
             Letters raw = text.part(item.start, item.end);
             if (item.figure < 0 && item.keys.back().is("n") && item.kind() == U"interval") raw = U"every " + raw;  // "week" stands in "every second week"
@@ -423,7 +432,7 @@ class Notation {
             for (const Text& passage : passages) stands = stands || Context::stands_in(raw, passage);
             // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
             if (stands && !item.zoned && item.kind() != U"temperature") continue;
-            if (all_decimal(raw) && raw.size() < 3 && !is_counted(text, item)) continue;
+            if (all_decimal(raw) && raw.size() < 3 && !item.keys[0].is("d") && !is_counted(text, item)) continue;
             if (known.empty()) {
                 for (const Text& passage : passages) known.push_back(read_all(passage));
                 known.push_back(read_all(query));
@@ -431,6 +440,7 @@ class Notation {
                     for (const Key& key : each.keys) said.insert(key.whole());
             }
             bool is_said = is_known(item, known);
+            if (is_said && item.keys.size() > 1) right.push_back(item.start);
             std::vector<Letters> beside;
             bool is_replaced = false;
             if (!is_said) {
@@ -456,7 +466,7 @@ class Notation {
             }
             else if (item.few && !item.measured && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
-            else if (item.keys[0].is("d") || item.kind() == U"temperature" || item.single.find(U'.') != Letters::npos ||
+            else if (item.keys[0].is("d") || is_told(item, text, passages) || item.kind() == U"temperature" || item.single.find(U'.') != Letters::npos ||
                      (item.few && item.measured) || is_part(item, text, passages)) {
                 // the parts of "5.2" stand in "2.5", "5" in "0.5", "20" in "-20", and those of "3 May" in "3 March"
                 bool has_figure = item.figure >= 0;
@@ -473,7 +483,7 @@ class Notation {
         for (const Text& passage : passages) texts.push_back(&passage);
         texts.push_back(&query);
         std::vector<Py_ssize_t> numbers;
-        mark_joined(text, items, texts, numbers, replaced, changes);
+        mark_joined(text, items, right, texts, numbers, replaced, changes);
         write_telephones(text, passages, replaced, changes);
         write_labels(text, numbers, passages, changes);
         write_dimensions(text, items, passages, changes);
@@ -672,7 +682,7 @@ class Notation {
         static const std::vector<std::vector<Letters>> groups = {
             {U"article", U"art."}, {U"section", U"sec.", U"sect.", U"§"}, {U"number", U"no.", U"nr.", U"№"}, {U"chapter", U"ch.", U"chap."},
             {U"figure", U"fig."}, {U"paragraph", U"para.", U"par."}, {U"page", U"p."}, {U"pages", U"pp."}, {U"volume", U"vol."},
-            {U"flight level", U"fl"}, {U"clause", U"cl."}, {U"appendix", U"app."}, {U"equation", U"eq."}, {U"version", U"v"}};
+            {U"flight level", U"fl"}, {U"calendar week", U"week", U"cw", U"kw"}, {U"extension", U"ext."}, {U"clause", U"cl."}, {U"appendix", U"app."}, {U"equation", U"eq."}, {U"version", U"v"}};
         static const std::unordered_map<Letters, size_t> known = [] {
             std::unordered_map<Letters, size_t> out;
             for (size_t group = 0; group < groups.size(); group++)
@@ -691,7 +701,9 @@ class Notation {
             const auto found = known.find(lower(text.part(start, end)));
             if (found == known.end() || searches-- <= 0) continue;
             const std::vector<Letters>& names = groups[found->second];
-            if (names[0] == U"flight level" && text.at(end - 1) == 'l') start = std::max<Py_ssize_t>(0, start - 7);
+            const Letters first = names[0].substr(0, names[0].find(U' ') + 1);  // "flight " of "flight level"
+            const Py_ssize_t begin = start - (Py_ssize_t)first.size();
+            if (!first.empty() && end - start > 3 && begin >= 0 && lower(text.part(begin, start)) == first) start = begin;
             const Letters written = lower(text.part(start, number));
             const auto [other, own] = find_label(names, written, passages);
             if (own || other.empty()) continue;
@@ -725,8 +737,9 @@ class Notation {
                 for (const bool capital : {true, false}) {
                     Letters label = name + gap;
                     if (capital) label[0] = upper_of(label[0]);
-                    if (capital && name == U"fl") label[1] = U'L';
-                    if (is_letter(label.back()) && name != U"fl" && name != U"v") continue;  // "article17"
+                    const bool sign = name == U"fl" || name == U"cw" || name == U"kw";
+                    if (capital && sign) label[1] = upper_of(label[1]);
+                    if (is_letter(label.back()) && !sign && name != U"v") continue;  // "article17"
                     for (const Text& passage : passages)
                         for (Py_ssize_t at = passage.size ? passage.find(label) : -1, places = 0; at >= 0 && places < 5; at = passage.find(label, at + 1), places++) {
                             const Py_ssize_t end = at + (Py_ssize_t)label.size();
@@ -835,9 +848,14 @@ class Notation {
         };
         for (const Records::Found& one : told)
             if (!one.right) add(one.start, one.end, Letters());
-        for (const auto& [start, end, as] : slots_.find(read, texts)) {
+        std::vector<Py_ssize_t> numbers;
+        for (const auto& [start, end, as] : slots_.find(read, texts, numbers)) {
             const bool known = std::any_of(told.begin(), told.end(), [&](const auto& one) { return one.start < end && one.end > start && (one.right || as.empty()); });
             if (!known) add(start, end, as);
+        }
+        for (const auto& [start, end] : owners_.find(read, numbers, texts)) {
+            const bool known = std::any_of(told.begin(), told.end(), [&, from = start, to = end](const auto& one) { return one.start < to && one.end > from && one.right; });
+            if (!known) add(start, end, Letters());
         }
     }
 
@@ -852,8 +870,8 @@ class Notation {
     }
 
     // Write joined numbers that passages have as they do, and mark those in place of others.
-    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<const Text*>& texts, std::vector<Py_ssize_t>& numbers,
-                     std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
+    void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<Py_ssize_t>& right, const std::vector<const Text*>& texts,
+                     std::vector<Py_ssize_t>& numbers, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
         std::vector<Joined> mine = find_joined(text, &numbers);
         if (mine.empty()) return;
         std::unordered_set<Letters> said;
@@ -872,7 +890,8 @@ class Notation {
                 other = other || covers || (dated && item.start > one.start) || (cuts && item.keys[0].is("n") && item.figure < one.start) || times;
             }
             for (const Text* there : texts) other = other || Context::stands_in(raw, *there);
-            if (other) continue;
+            const auto known_within = std::count_if(right.begin(), right.end(), [&](Py_ssize_t at) { return at >= one.start - 1 && at < one.end; });
+            if (other || known_within > 1) continue;  // "€0.50–0.80" of "50 to 80 cents"
             if (known.empty())
                 for (const Text* there : texts) known.push_back(find_joined(*there));
             Letters written;
@@ -1091,15 +1110,31 @@ class Notation {
     bool stands_replaced(
         const Quantity& item, const std::vector<Letters>& beside,
         const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
-        if (beside.size() < 2) return false;
+        const bool dated = item.keys[0].is("d");  // of those without a year a word of the statement is enough
+        if (beside.size() < 2 && !dated) return false;
         for (const Quantities& one : known)
             for (const Place& place : one.places) {
                 if (!is_same_kind(place.kind, item.kind()) || said.count(place.most)) continue;
                 if (said.count(place.key) && place.key != item.keys.back().whole()) continue;
+                const bool near = dated && item.keys.size() == 1 && is_near_date(item.keys.back().parts, place.key);
+                if (near && beside.empty()) return true;  // it stands alone
                 std::vector<Letters> there = context_.beside(*one.text, place.start, place.end);
-                if (Context::share_words(beside, there)) return true;
+                if (Context::share_words(beside, there, near ? 1 : 2)) return true;
             }
         return false;
+    }
+
+    // Whether a day and month has the day or the month of another date, so that one may stand for the other.
+    static bool is_near_date(const std::vector<Letters>& parts, const Letters& key) {
+        const Letters begin = Key{parts[0], parts[1]}.whole(), end = U'\x1F' + parts[2] + U'\x1F';
+        return key.compare(0, begin.size(), begin) == 0 || (key.size() > end.size() && key.compare(key.size() - end.size(), end.size(), end) == 0);
+    }
+
+    // Whether passages have the number of a value, of something else.
+    static bool is_told(const Quantity& item, const Text& text, const std::vector<Text>& passages) {
+        if (item.figure < 0) return false;
+        const Letters figure = text.part(item.figure, item.figure_end);
+        return std::any_of(passages.begin(), passages.end(), [&](const Text& passage) { return Context::stands_in(figure, passage); });
     }
 
     // Whether an amount or a measure stands in passages as a part of other numbers alone.
@@ -1197,7 +1232,8 @@ class Notation {
         Letters low = lower(day);
         if (low == U"thirtieth") return 30;
         size_t hyphen = low.find(U'-');
-        long tens = hyphen == Letters::npos ? 0 : low[1] == 'w' ? 20 : 30;
+        static const Letters begins = U"twthfofisiseeini";  // of "twenty", "thirty" and so on
+        long tens = hyphen == Letters::npos ? 0 : 20 + 10 * (long)(begins.find(low.substr(0, 2)) / 2);
         if (tens) low = low.substr(hyphen + 1);
         for (int at = 0; at < 20; at++) if (low == letters(names[at])) return tens + at + 1;
         return 0;
@@ -1266,7 +1302,7 @@ class Notation {
             {U"₩", {U"₩", U"krw", U"원"}},
             {U"$", {U"$", U"usd", U"dollar", U"dólar", U"美元", U"美金", U"ドル", U"달러"}},
             {U"¥", {U"¥", U"jpy", U"yen", U"cny", U"rmb", U"yuan", U"元", U"円", U"圓", U"人民币", U"人民幣", U"엔", U"块"}},
-            {U"₹", {U"₹", U"inr", U"rs", U"rupee"}}, {U"chf", {U"chf", U"franc"}}, {U"₽", {U"₽", U"rouble", U"ruble"}},
+            {U"₹", {U"₹", U"inr", U"rs", U"rupee"}}, {U"chf", {U"chf", U"franc", U"fr."}}, {U"₽", {U"₽", U"rouble", U"ruble"}},
             {U"pln", {U"pln", U"zlot", U"złot"}}, {U"mxn", {U"mxn", U"peso"}}, {U"sek", {U"sek", U"swedish"}},
             {U"nok", {U"nok", U"norwegian"}}, {U"dkk", {U"dkk", U"danish"}}};
         if (!percent.empty()) return U"%";
@@ -1299,7 +1335,12 @@ class Notation {
         base.multiply(unit.times);
         base.exponent += unit.power;
         Letters most = unit.is_rate() ? Notation::written(number_in(value.shown()) * unit.factor()) : base.shown();
-        if (!unit.based) most += U" " + unit.name;
+        if (unit.kind == U"temperature" && unit.name == U"F") {
+            const bool below = match.has(groups_[G_MINUS]) || match.has(groups_[G_BELOW]);
+            const double celsius = std::round(((below ? -1 : 1) * number_in(value.shown()) - 32) / .18) / 10;
+            most = this->written(below ? -celsius : celsius) + U" C";
+        }
+        else if (!unit.based) most += U" " + unit.name;
         item.measured = true;
         if (unit.is_rate() && unit.kind.find(U"/duration") != Letters::npos) {  // "140 MWh a year" has "140 MWh", too
             const Letters above = written.substr(0, std::min(written.find(U'/'), std::min(written.find(U" per "), std::min(written.find(U" a "), written.find(U" an ")))));
@@ -1312,6 +1353,12 @@ class Notation {
         item.unit = unit.based && !unit.is_rate() ? unit.factor() : 0;
         item.base = number_in(value.shown()) * item.unit;
         item.keys.push_back(Key{U"n", most, unit.kind});
+        if (unit.loose) {  // "512 MiB" for "512 MB"
+            Decimal loose = value;
+            loose.multiply(8);
+            loose.exponent += unit.loose;
+            item.keys.push_back(Key{U"n", loose.shown(), unit.kind});
+        }
         return amount(match, value.shown(), Letters(), figure, item);
     }
 
@@ -1364,6 +1411,72 @@ class Notation {
         return true;
     }
 
+    // Read "4.2 per 100,000" as a share of a hundred.
+    static void read_share(const Text& text, Quantity& item) {
+        static const std::pair<const char32_t*, long> bases[] = {
+            {U"1,000,000", 6}, {U"1000000", 6}, {U"1 million", 6}, {U"one million", 6}, {U"a million", 6}, {U"million", 6}, {U"100,000", 5}, {U"100 000", 5},
+            {U"100.000", 5}, {U"100000", 5}, {U"100k", 5}, {U"10,000", 4}, {U"10000", 4}, {U"1,000", 3}, {U"1000", 3}, {U"thousand", 3}, {U"billion", 9}};
+        static const Letters by = U" per ", in = U" in ";
+        if (item.end + 8 >= text.size || text.at(item.end) != ' ') return;
+        const bool rated = text.stands(by, item.end);
+        if (!rated && !text.stands(in, item.end)) return;
+        const Py_ssize_t start = item.end + (Py_ssize_t)(rated ? by : in).size();
+        for (const auto& [name, power] : bases) {
+            const Letters base = name;
+            const Py_ssize_t end = start + (Py_ssize_t)base.size();
+            if (end > text.size || lower_sign(text.at(start)) != base[0] || !text.stands(base, start)) continue;
+            const bool goes_on = end < text.size && (is_word(text.at(end)) || ((text.at(end) == ',' || text.at(end) == '.') && end + 1 < text.size && is_decimal(text.at(end + 1))));
+            Decimal value;
+            if (goes_on || (!rated && power < 4) || !parse_figure(item.keys[0].parts[1], true, value)) return;
+            value.exponent += 2 - power;
+            item.keys.insert(item.keys.begin(), Key{U"n", value.shown(), U"%"});
+            item.end = end;
+            item.few = false;
+            return;
+        }
+    }
+
+    // Give a number of a range the unit, scale or month that only the other one is written with: "50 to 80 cents",
+    // "€0.50–0.80", "3 to 14 June".
+    static void share_unit(const Text& text, Quantity& first, Quantity& last) {
+        static const std::unordered_set<Letters> between = {U" to ", U"-", U"–", U" - ", U" – ", U"—"};
+        const Py_ssize_t size = last.start - first.end;
+        if (size < 1 || size > 5 || first.is_plain() == last.is_plain()) return;
+        const Letters gap = text.part(first.end, last.start);
+        const bool both = gap == U" and " && word_before(text, first.start) == U"between";
+        if (!both && !between.count(gap)) return;
+        Quantity& plain = first.is_plain() ? first : last;
+        const Quantity& whole = first.is_plain() ? last : first;
+        const bool named = !is_decimal(text.at(whole.start));  // "June 3", "$5"
+        if (whole.keys[0].is("d")) {
+            const Letters month = whole.keys.back().parts[1], day = plain.keys[0].parts[1];
+            if (named == first.is_plain() || day.size() > 2 || !all_decimal(day) || text.part(whole.start, whole.end).find(U' ') == Letters::npos) return;
+            const Letters year = first.is_plain() && whole.keys[0].parts.size() > 3 ? whole.keys[0].parts[1] : Letters();
+            Quantity dated;
+            if (!date(dated, year, number_of(month), number_of(day))) return;
+            plain.keys = dated.keys;
+            plain.single = dated.single;
+            plain.figure = plain.figure_end = -1;
+            return;
+        }
+        if (!whole.keys[0].is("n") || whole.keys[0].parts.size() < 3 || (!named && last.is_plain())) return;
+        Decimal value;
+        if (!parse_figure(plain.keys[0].parts[1], true, value)) return;
+        std::vector<Key> keys;
+        const Letters unit = whole.keys[0].parts[2], most = whole.keys[0].parts[1];
+        if (whole.measured) {
+            const size_t blank = most.find(U' ');
+            if (whole.unit <= 0 && blank == Letters::npos) return;
+            keys.push_back(Key{U"n", whole.unit > 0 ? written(number_in(value.shown()) * whole.unit) : value.shown() + most.substr(blank), unit});
+        } else {
+            value.exponent += whole.shift;
+            for (const Key& key : whole.keys)
+                if (key.parts.size() > 2) keys.push_back(Key{U"n", value.shown(), key.parts[2]});
+        }
+        plain.measured = whole.measured;
+        plain.keys.insert(plain.keys.begin(), keys.begin(), keys.end());
+    }
+
     // Of a number in digits or words, 0 if it is none.
     static long small_number(const Letters& text) {
         unsigned __int128 value = 0;
@@ -1398,10 +1511,39 @@ class Notation {
                 if (text.stands(word, behind)) return !is_counted_before(text, end);
             if (text.stands(U" and ", behind) && Py_UNICODE_ISDECIMAL(text.at(behind + 5))) return true;
         }
-        if (end < 3 || text.at(end - 1) != ' ') return false;
+        return end > 2 && leading.count(word_before(text, end));
+    }
+
+    // The word that stands with a blank right before a place, in lower case.
+    static Letters word_before(const Text& text, Py_ssize_t end) {
+        if (end < 2 || text.at(end - 1) != ' ') return Letters();
         Py_ssize_t start = --end;
         while (start > 0 && end - start < 14 && Py_UNICODE_ISALPHA(text.at(start - 1))) start--;
-        return leading.count(lower(text.part(start, end)));
+        return lower(text.part(start, end));
+    }
+
+    // Whether what stands at a place is how long something lasts: "takes 2h35".
+    static bool is_lasting(const Text& text, Py_ssize_t at) {
+        static const std::unordered_set<Letters> leading = {
+            U"takes", U"take", U"took", U"lasts", U"lasted", U"last", U"runs", U"ran", U"for", U"within", U"about", U"of", U"spent", U"needs", U"needed"};
+        return leading.count(word_before(text, at));
+    }
+
+    // Whether a number with a point is a time: "starts at 11.10".
+    static bool is_dotted_time(const Text& text, Py_ssize_t start, Py_ssize_t end, const Letters& written) {
+        static const std::unordered_set<Letters> priced = {
+            U"traded", U"trades", U"trading", U"priced", U"valued", U"sold", U"sells", U"bought", U"closed", U"averaged", U"stood", U"stands", U"grew", U"rose", U"fell",
+            U"set", U"fixed", U"estimated", U"settled", U"ended", U"finished", U"remained", U"peaked", U"is", U"was", U"rate"};
+        static const std::unordered_set<Letters> behind = {
+            U"on", U"in", U"every", U"each", U"and", U"or", U"from", U"to", U"until", U"sharp", U"daily", U"local", U"during", U"after", U"before", U"when",
+            U"with", U"by", U"for", U"this", U"tomorrow", U"today", U"tonight", U"the"};
+        const size_t point = written.find(U'.');
+        if (point == Letters::npos || point > 2 || written.size() != point + 3 || number_of(written.substr(0, point)) > 23 || written[point + 1] > '5') return false;
+        if (word_before(text, start) != U"at" || priced.count(word_before(text, start - 3))) return false;
+        if (end + 1 >= text.size || text.at(end) != ' ') return true;
+        Py_ssize_t last = end + 1;
+        while (last < text.size && last - end < 12 && is_letter(text.at(last))) last++;
+        return behind.count(lower(text.part(end + 1, last)));
     }
 
     // Whether a number and a word stand right before a place, or "twice": "19 cents an hour".
@@ -1425,6 +1567,10 @@ class Notation {
             value.exponent += 2;
             item.keys.push_back(Key{U"n", value.shown(), U"%"});
             item.keys.push_back(item.keys[0]);
+            return true;
+        }
+        if (written == U"half") {
+            item.keys = {Key{U"times", U"0.5", U"%"}, Key{U"n", U"50", U"%"}, Key{U"times", U"0.5"}};
             return true;
         }
         const Letters often = written.substr(0, end);
@@ -1488,6 +1634,7 @@ class Notation {
         whole.exponent -= 2;
         if (name == U"p" && value.coefficient.size() + value.exponent > 2) return false;  // "1080p"
         item.cents = true;
+        item.shift = -2;
         item.base = number_in(whole.shown());
         if (name[0] == 'p') {
             item.keys.push_back(Key{U"n", whole.shown(), U"£"});
@@ -1664,10 +1811,12 @@ class Notation {
             case G_MDY: return date(item, of(G_MY), month_number(of(G_MM)), day_number(of(G_MD)));
             case G_DMY: return date(item, of(G_DY), month_number(of(G_DM)), day_number(of(G_DD)));
             case G_MONTH: {
-                int month = month_number(of(G_OM));
+                const bool named = match.has(groups_[G_OM]);
+                const long month = named ? month_number(of(G_OM)) : number(G_ON);
                 if (!month) return false;
-                item.keys.push_back(Key{U"m", of(G_OY), digits(month)});
-                item.single = letters(MONTHS[month - 1]) + U" " + of(G_OY);
+                const Letters year = full_year(of(named ? G_OY : G_OZ));
+                item.keys.push_back(Key{U"m", year, digits(month)});
+                item.single = letters(MONTHS[month - 1]) + U" " + year;
                 return true;
             }
             case G_TIME: {
@@ -1680,6 +1829,9 @@ class Notation {
                 Letters hour = of(G_CH);
                 bool known = number_of(hour) > 12 || hour[0] == '0';
                 known |= match.has(groups_[G_ZONE]) || match.has(groups_[G_SHIFT]);
+                const Letters clock = lower(of(G_CLOCK));
+                if ((of(G_CS) == U"h" || clock.find(U"hours") != Letters::npos) && is_lasting(text, match.start()))
+                    return lasting(item, U"duration", number_of(hour) * 3600 + number(G_CI) * 60);
                 if (match.has(groups_[G_CP])) return spoken_time(item, number_of(hour) * 60 + number(G_CI), of(G_CP));
                 return time(item, number_of(hour) * 60 + number(G_CI), known);
             }
@@ -1726,6 +1878,10 @@ class Notation {
                 double amount = part.find(U"half") != Letters::npos ? .5 : .25;
                 if (!match.has(groups_[G_PF])) amount += small_number(of(G_PN));
                 else if (!parse_part(part, amount)) return false;
+                if (match.has(groups_[G_PQ])) {  // "a quarter of a percentage point"
+                    item.keys = {Key{U"n", written(amount), U"%"}, Key{U"n", written(amount) + U"%"}};
+                    return true;
+                }
                 if (match.has(groups_[G_PS])) {  // "a quarter of a million"
                     Letters name = of(G_PC), scaled = written(amount * std::pow(10.0, (double)power_of(lower(of(G_PS)))));
                     this->amount(match, scaled, this->unit(Letters(), Letters(), name), G_PF, item);
@@ -1797,6 +1953,7 @@ class Notation {
                 return true;
             }
             case G_DEGREES: return degrees(item, of(G_GA), of(G_GM), of(G_GS), lower(of(G_POINT)));
+            case G_LEVEL: return lasting(item, U"length", (double)number(G_LV) * 100 * 0.3048);  // hundreds of feet
             case G_ORDINAL: {
                 long number = day_number(of(G_ORDINAL));
                 if (!number) return false;
@@ -1860,6 +2017,11 @@ class Notation {
                     item.figure_end = match.end(groups_[figure]);
                     return true;
                 }
+                if (unit.empty() && scale.empty() && part.empty() && is_dotted_time(text, item.start, item.end, of(G_VALUE))) {
+                    const long hour = number_of(of(G_VALUE).substr(0, of(G_VALUE).find(U'.')));
+                    return time(item, hour * 60 + number_of(of(G_VALUE).substr(of(G_VALUE).find(U'.'))), hour > 12 || of(G_VALUE)[0] == '0');
+                }
+                item.shift = power_of(scale) - (lower(percent.substr(0, 1)) == U"b" ? 2 : 0);
                 return amount(match, value.shown(), unit, figure, item);
             }
             default: {
@@ -1900,6 +2062,7 @@ class Notation {
     Context context_;
     Measures measures_;
     Slots slots_;
+    Owners owners_;
     Pattern quantity_;
     int groups_[G_COUNT];
     Words spelt_, wordy_, beginnings_, periods_;

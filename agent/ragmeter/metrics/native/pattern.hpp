@@ -2,8 +2,9 @@
 //
 // A pattern of `re` is compiled to nodes that name what follows them, and matched by backtracking.
 // Each branch knows by which characters it can begin, so most are passed over without a try. What
-// the patterns of the kernel need is there, and nothing else: no conditions, no possessive or
-// atomic groups, no flags within a pattern.
+// the patterns of the kernel need is there, and nothing else: no conditions, no possessive
+// repetitions, no groups within an atomic one, no flags within a pattern. Atomic groups that are
+// written alike share their nodes.
 #pragma once
 
 #include <algorithm>
@@ -94,7 +95,7 @@ struct First {
 };
 
 enum Op : uint8_t {
-    SIGN, SET, ANY_SIGN, REPEAT_SIGN, SPLIT, LOOP, LOOP_TEST, SAVE, BACK, LOOK, LINE_START, LINE_END,
+    SIGN, SET, ANY_SIGN, REPEAT_SIGN, SPLIT, LOOP, LOOP_TEST, SAVE, BACK, LOOK, ATOMIC, LINE_START, LINE_END,
     TEXT_START, TEXT_END, TEXT_LAST, BORDER, NO_BORDER, DONE
 };
 
@@ -132,13 +133,14 @@ struct Node {  // as small as can be: a pattern has thousands, and a match looks
     int16_t after = -1;  // by which characters goes on what follows a repetition
     char32_t sign = 0;
     int low = 0, high = 0;  // times; the width of a look behind
-    int body = -1;  // of a loop, a look
+    int body = -1;  // of a loop, a look, an atomic group
     int number = 0;  // of a loop, a group, a split
 };
 
 struct Match {
-    static constexpr int MOST = 128;
+    static constexpr int MOST = 144;
     Py_ssize_t places[2 * MOST];
+    const void* clear_of = nullptr;  // the pattern that no group is set of
     Py_ssize_t start() const { return places[0]; }
     Py_ssize_t end() const { return places[1]; }
     bool has(int group) const { return places[2 * group + 1] >= 0 && places[2 * group] >= 0; }
@@ -155,10 +157,10 @@ class Pattern {
 
   public:
     Pattern(const Letters& source, int flags) : source_(source), flags_(flags) {
-        std::unique_ptr<Tree> tree = alternatives();
-        if (at_ != source_.size()) fail("unbalanced parenthesis");
         Node end;
         nodes_.push_back(end);
+        std::unique_ptr<Tree> tree = alternatives();
+        if (at_ != source_.size()) fail("unbalanced parenthesis");
         start_ = emit(*tree, 0);
         if (loops_ > MOST_LOOPS) fail("too many repeated groups");
         first_ = first(start_, 0);
@@ -215,7 +217,7 @@ class Pattern {
     // -- what is read
 
     struct Tree {
-        enum Kind { EMPTY, ONE, SEQUENCE, CHOICE, TIMES, GROUP, SAME, LOOK_AT, PLACE } kind = EMPTY;
+        enum Kind { EMPTY, ONE, SEQUENCE, CHOICE, TIMES, GROUP, SAME, LOOK_AT, SHARED, PLACE } kind = EMPTY;
         std::vector<std::unique_ptr<Tree>> parts;
         int set = -1;
         char32_t sign = 0;
@@ -432,6 +434,9 @@ class Pattern {
             out->behind = source_[at_ - 2] == '<';
             out->parts.push_back(alternatives());
             if (out->behind) out->low = width(*out->parts[0]);
+        } else if (take("?>")) {
+            out->kind = Tree::SHARED;
+            out->number = (int)shared_of();
         } else {
             out->kind = Tree::GROUP;
             out->number = ++groups_;
@@ -448,12 +453,30 @@ class Pattern {
         return out;
     }
 
+    // The number of the atomic group that begins here, which is read once however often it is written.
+    size_t shared_of() {
+        size_t number = 0;
+        for (; number < shared_.size(); number++) {
+            const Letters& same = shared_[number].source;
+            if (source_.compare(at_, same.size(), same) != 0 || source_[at_ + same.size()] != ')') continue;
+            at_ += same.size();
+            return number;
+        }
+        const size_t begin = at_;
+        const int groups = groups_;
+        Part body = alternatives();
+        if (groups_ > groups) fail("a group within an atomic one");
+        number = shared_.size();  // behind those within it
+        shared_.push_back({source_.substr(begin, at_ - begin), emit(*body, 0)});
+        return number;
+    }
+
     long width(const Tree& tree) const {
         switch (tree.kind) {
             case Tree::EMPTY: case Tree::PLACE: case Tree::LOOK_AT: return 0;
             case Tree::ONE: return 1;
             case Tree::GROUP: return width(*tree.parts[0]);
-            case Tree::SAME: fail("a reference within a look behind");
+            case Tree::SAME: case Tree::SHARED: fail("what has no width within a look behind");
             case Tree::TIMES:
                 if (tree.low != tree.high) fail("a look behind needs a fixed width");
                 return tree.low * width(*tree.parts[0]);
@@ -525,6 +548,9 @@ class Pattern {
                     go_on(node.body, state);
                     go_on(node.next, state);
                     break;
+                case ATOMIC:
+                    go_on(node.body, state);
+                    break;
                 case LOOP: case SAVE: case LOOK: case BORDER: case NO_BORDER: case LINE_START:
                 case TEXT_START:
                     go_on(node.next, state);
@@ -595,6 +621,10 @@ class Pattern {
                 node.low = tree.low;
                 node.body = emit(*tree.parts[0], 0);
                 return add(node);
+            case Tree::SHARED:
+                node.op = ATOMIC;
+                node.body = shared_[tree.number].node;
+                return add(node);
             case Tree::PLACE:
                 node.op = tree.place;
                 return add(node);
@@ -652,6 +682,7 @@ class Pattern {
                 for (const Branch& branch : splits_[node.number].branches)
                     out.join(second(branch.node, sign, depth + 1));
                 return out;
+            case ATOMIC: return second(node.body, sign, depth + 1);
             case LOOP_TEST:
                 out = second(node.body, sign, depth + 50);
                 out.join(second(node.next, sign, depth + 1));
@@ -708,6 +739,7 @@ class Pattern {
                 out = first(node.body, depth + 50);
                 out.join(first(node.next, depth + 1));
                 return out;
+            case ATOMIC: return first(node.body, depth + 1);
             case LOOP:
                 if (nodes_[node.next].low > 0) return first(nodes_[node.next].body, depth + 1);
                 return first(node.next, depth + 1);
@@ -739,19 +771,21 @@ class Pattern {
         // Forget all groups; a try that fails leaves them so.
         void clear(Match& out) {
             places = out.places;
-            std::fill_n(places, 2 * (pattern.groups_ + 1), -1);
+            if (out.clear_of != &pattern) std::fill_n(places, 2 * (pattern.groups_ + 1), -1);
+            out.clear_of = &pattern;
         }
 
         bool match(Py_ssize_t from, Match& out) {
             if (!allowed(pattern.first_, from)) return false;
             clear(out);
-            return attempt(pattern.start_, from);
+            return attempt(pattern.start_, from, out);
         }
 
-        bool attempt(int node, Py_ssize_t from) {
+        bool attempt(int node, Py_ssize_t from, Match& out) {
             if (!go(node, from)) return false;
             places[0] = from;
             places[1] = stopped;
+            out.clear_of = nullptr;
             return true;
         }
 
@@ -765,7 +799,7 @@ class Pattern {
                     if (from == size) return false;
                 }
                 if (guard && from > 0 && guard->holds(text[from - 1])) continue;
-                if (attempt(pattern.behind_guard_, from)) return true;
+                if (attempt(pattern.behind_guard_, from, out)) return true;
             }
             return false;
         }
@@ -928,6 +962,15 @@ class Pattern {
                         if (found == node.negated) return false;
                         break;
                     }
+                    case ATOMIC: {
+                        const Py_ssize_t before = stopped;
+                        const bool found = go(node.body, at);
+                        const Py_ssize_t end = stopped;
+                        stopped = before;
+                        if (!found) return false;
+                        at = end;
+                        break;
+                    }
                     case LINE_START:
                         if (at > 0 && text[at - 1] != '\n') return false;
                         break;
@@ -968,6 +1011,8 @@ class Pattern {
     std::vector<SignSet> sets_;
     std::vector<Node> nodes_;
     std::vector<Split> splits_;
+    struct Shared { Letters source; int node; };
+    std::vector<Shared> shared_;
     std::vector<First> afters_;
     First first_;
     bool begins_[128] = {};  // the characters of ASCII that a match can begin with

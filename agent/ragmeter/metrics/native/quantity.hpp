@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <string_view>
 
 #include "text.hpp"
 
@@ -19,7 +20,7 @@ struct Key {
         for (const Letters& part : parts) { out += part; out.push_back(0x1F); }
         return out;
     }
-    bool is(const char* kind) const { return parts[0] == letters(kind); }
+    bool is(std::string_view kind) const { return std::equal(parts[0].begin(), parts[0].end(), kind.begin(), kind.end()); }
 };
 
 // A number, date or time over [start, end) of a text.
@@ -32,6 +33,7 @@ struct Quantity {
     std::vector<std::pair<Key, Letters>> parts;  // of "4 hours 10 minutes": the value of each, as written
     bool few = false;  // whether it is a word from one to ten
     bool cents = false;
+    long shift = 0;  // of an amount without a unit of measure: the powers of ten by its scale or unit
     bool attached = false;  // whether a unit follows it without a blank: "5kg"
     Letters single;  // how it is written as one word
     bool zoned = false;  // of a time whose zone is known: its minutes from UTC, and the time there
@@ -46,6 +48,7 @@ struct Quantity {
         if (first.is("fraction")) return share;
         return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
     }
+    bool is_plain() const { return keys.size() == 1 && keys[0].parts.size() == 2 && keys[0].is("n"); }
     bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
     // A time without its zone.
     Letters clock() const {

@@ -32,7 +32,8 @@ class Slots {
         for (Kind kind : {ORDINAL, PERIOD}) add_kind(second_, kind);
     }
 
-    std::vector<Found> find(const Text& text, const std::vector<const Text*>& passages) const {
+    // `numbers` gets where numbers in digits begin.
+    std::vector<Found> find(const Text& text, const std::vector<const Text*>& passages, std::vector<Py_ssize_t>& numbers) const {
         std::vector<Found> out;
         Tokens tokens;
         text.visit([&](const auto& signs) { read(signs, 0, signs.size, tokens); });
@@ -44,6 +45,14 @@ class Slots {
             if (!is_value(tokens[at]) || (tokens[at].kind == OPPOSITE && !is_beside_number(tokens, at))) continue;
             slots++;
             compare(search, at, out);
+        }
+        for (const Token& token : tokens) {
+            if (token.kind != NUMBER || token.shared) continue;
+            if (is_decimal(text.at(token.start))) numbers.push_back(token.start);
+            if (!token.low || !is_decimal(text.at(token.end - 1))) continue;
+            Py_ssize_t last = token.end;
+            while (is_decimal(text.at(last - 1)) || text.at(last - 1) == '.' || text.at(last - 1) == ',') last--;
+            numbers.push_back(last);
         }
         return out;
     }
@@ -80,6 +89,14 @@ class Slots {
         const Letters word = lower(text.part(first, start - 1));
         if (labels.count(word)) return true;
         return is_upper(text.at(first)) && !is_upper(text.at(first + 1)) && !others.count(word);
+    }
+
+    // Which of two contrary words about an amount ends at a place, -1 if none: an even number, or the odd one behind it.
+    template <class Source>
+    int side_of(const Source& text, uint64_t word, Py_ssize_t end) const {
+        const Name* name = names_.find(word);
+        if (!name || name->kind != OPPOSITE || name->value >= 2 * amounts_) return -1;
+        return !name->open || is_directed(text, end) ? (int)name->value : -1;
     }
 
   private:
@@ -144,6 +161,7 @@ class Slots {
     struct BoundName {
         Letters words;
         Bound value;
+        bool trails;  // whether it stands behind its number: "or less"
         char32_t before;  // '#' of what is one only before a number, '@' only before a date or time, '$' before a number that begins no range
     };
 
@@ -185,6 +203,7 @@ class Slots {
                 add_kind(hash_of(word), row.kind);
             });
         }
+        for (const auto& one : rated()) add_kind(hash_of(one.first), PERIOD);
         read_opposites();
         for (int whole = 0; whole <= MOST_MIXED; whole++) {
             Letters digits = letters(std::to_string(whole).c_str());
@@ -192,6 +211,13 @@ class Slots {
                 mixed_[{hash_of(digits), hash_of(Letters(U"0.") + part)}] = hash_of(digits + U"." + part);
         }
         mixed_[{hash_of(U"3"), hash_of(U"0.25")}] = hash_of(U"0.75");  // "three quarters"
+        for (int number = 2; number < 40; number++) {  // "Henry VIII" is "Henry the eighth"
+            static const char32_t* const units[] = {U"", U"i", U"ii", U"iii", U"iv", U"v", U"vi", U"vii", U"viii", U"ix"};
+            const Letters roman = Letters((size_t)number / 10, U'x') + units[number % 10];
+            if (roman.size() < 2) continue;
+            names_[hash_of(roman)] = Name{ORDINAL, hash_of(letters(std::to_string(number).c_str())), true};
+            add_kind(hash_of(roman), ORDINAL);
+        }
         const std::pair<const char32_t*, const char32_t*> points[] = {
             {U"n", U"north"}, {U"s", U"south"}, {U"e", U"east"}, {U"w", U"west"},
             {U"ne", U"northeast"}, {U"nw", U"northwest"}, {U"se", U"southeast"}, {U"sw", U"southwest"}};
@@ -210,20 +236,22 @@ class Slots {
 
     // Words of which one says the contrary of the other beside the same number. They have an even value, and the odd one behind it.
     void read_opposites() {
-        static const char* const pairs[][2] = {
+        static const char* const pairs[][2] = {  // first those about amounts, which a number has wherever it stands
             {"rose,rise,rises,risen,rising,increase,increased,increases,increasing,grew,grow,grows,grown,growth,climbed,climb,climbs"
-             ",gained,gain,gains,raise,raised,raises,jumped,surged,soared,advanced,expanded,expands,strengthened,appreciated,up#",
+             ",gained,gain,gains,raise,raised,raises,jumped,surged,soared,advanced,expanded,expands,strengthened,appreciated,higher,upper,up#",
              "fell,falls,fallen,falling,decrease,decreased,decreases,decreasing,declined,decline,declines,dropped,lost,lowered,lowers"
-             ",reduced,reduces,reduction,cut,cuts,shrank,sank,plunged,plummeted,slipped,slumped,tumbled,contracted,contracts,weakened,depreciated,down#"},
-            {"minimum,lowest,smallest", "maximum,highest,largest,greatest"},
+             ",reduced,reduces,reduction,cut,cuts,shrank,sank,plunged,plummeted,slipped,slumped,tumbled,contracted,contracts,weakened,depreciated,lower,down#"},
+            {"minimum,lowest,smallest", "maximum,highest,largest,greatest,biggest"},
+            {"longer,longest,taller,tallest", "shorter,shortest"}, {"older,oldest,elder", "younger,youngest,newer"},
+            {"cheaper", "dearer"}, {"heavier,heaviest", "lighter,lightest"}, {"faster,fastest,quicker", "slower,slowest"},
+            {"wider,widest,deeper,deepest", "narrower,narrowest,shallower,shallowest"}, {"warmer,warmest,hotter,hottest", "colder,coldest,cooler,coolest"},
+            {"stronger,strongest", "weaker,weakest"}, {"richer,richest", "poorer,poorest"},
+            {"bought,buys,buy", "sold,sells,sell"}, {"imports,imported,import", "exports,exported,export"},
+            {"surplus,profit,profits", "deficit,loss,losses"}, {"highs", "lows"},
             {"before", "after"}, {"earlier,earliest", "later,latest"}, {"above", "below"}, {"more", "less,fewer"},
-            {"including,includes,inclusive", "excluding,excludes,exclusive"}, {"longer,longest", "shorter,shortest"},
-            {"older,oldest,elder", "younger,youngest,newer"}, {"cheaper", "dearer"}, {"heavier,heaviest", "lighter,lightest"},
-            {"faster,fastest,quicker", "slower,slowest"}, {"higher,upper", "lower"}, {"highs", "lows"},
+            {"including,includes,inclusive", "excluding,excludes,exclusive"},
             {"major", "minor"}, {"inside,indoors", "outside,outdoors"}, {"opens,opened,open", "closes,closed,close"},
             {"begins,began,begin,starts,started,start", "ends,ended,end"}, {"departs,departed,depart", "arrives,arrived,arrive"},
-            {"bought,buys,buy", "sold,sells,sell"}, {"imports,imported,import", "exports,exported,export"},
-            {"surplus,profit,profits", "deficit,loss,losses"},
             {"business,working", "calendar"},
         };
         uint64_t value = 0;
@@ -244,11 +272,11 @@ class Slots {
     void read_bounds() {
         static const struct { Bound value; const char* names; } rows[] = {
             {AT_LEAST, "at least,no fewer than,no less than,not less than,not fewer than,not under,a minimum of,no earlier than"
-                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,from$,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over"},
+                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,from$,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over,or heavier,or longer,or larger,or bigger,or greater,or upwards,and upwards,upwards,and up"},
             {AT_MOST, "at most,no more than,no later than,not more than,not later than,not exceeding,not exceed,never exceeds"
                       ",never exceed,a maximum of,no longer than,not longer than,no larger than,not larger than,no bigger than,no greater than,no higher than,not above,not over,or less,or fewer,or earlier,or below"
-                      ",or under,or older,and under,up to#,within#,until#,by@"},
-            {MORE, "more than,greater than,older than,longer than,later than,larger than,over#,above#,after#,exceed#,exceeds#"
+                      ",or under,or older,and under,or lighter,or shorter,or smaller,or lower,and below,limited to#,up to#,within#,until#,by@"},
+            {MORE, "more than,greater than,older than,longer than,later than,larger than,taller than,over#,above#,after#,exceed#,exceeds#"
                    ",exceeding#,beyond#,since#"},
             {LESS, "less than,fewer than,younger than,shorter than,earlier than,smaller than,under#,below#,before#,prior to#"},
             {NONE, "percentage point,percentage points,per cent,basis point,basis points"},
@@ -256,8 +284,12 @@ class Slots {
         for (const auto& row : rows) each_of(row.names, [&](Letters name) {
             const char32_t before = name.back() == '#' || name.back() == '@' || name.back() == '$' ? name.back() : 0;
             if (before) name.pop_back();
-            bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, before});
+            bounds_[hash_of(name.substr(0, name.find(U' ')))].push_back({name, row.value, name.compare(0, 3, U"or ") == 0 || name.compare(0, 4, U"and ") == 0 || name.find(U"wards") != Letters::npos, before});
             each_of(name, U' ', [&](const Letters& word) { add_kind(hash_of(word), BOUND); });
+        });
+        each_of("be,have,fall,drop,sink,go,dip,rise,climb,get,run,last,weigh,cost,take,contain,use,measure,ever,stay,stays,stayed,remain,remains,remained,keep,kept", [&](const Letters& word) {
+            verbs_[hash_of(word)] = true;
+            add_kind(hash_of(word), BOUND);
         });
     }
 
@@ -460,7 +492,7 @@ class Slots {
         }
         WordHash hash;
         Py_ssize_t end = read_hash(text, at, to, hash);
-        const bool known = kinds_.find(hash.value);  // most words are not
+        const uint32_t* known = kinds_.find(hash.value);  // most words are not
         if (const auto* bounds = known ? bounds_.find(hash.value) : nullptr)
             if (Py_ssize_t bound = read_bound(text, at, *bounds, out)) return bound;
         const bool counted = !out.empty() && out.back().kind == NUMBER && (at - out.back().end < 2 || is_part_of(text, out.back().end, at));
@@ -475,11 +507,10 @@ class Slots {
                 return behind;
             }
         }
-        if (!known) {
-            if (is_rate(text, at) && end - at < 15 && !english_.is_stop_word(hash.value))
-                out.push_back({at, end, PERIOD, false, hash_of(english_.stem(lower(text.part(at, end))))});
-            else
-                read_plain_word(text, at, end, hash.value, counted, out);
+        if ((!known || *known >> PERIOD & 1) && is_rate(text, at) && end - at < 15 && !english_.is_stop_word(hash.value) && (!known || rated().count(lower(text.part(at, end))))) {
+            out.push_back({at, end, PERIOD, false, rated_by(lower(text.part(at, end)))});
+        } else if (!known) {
+            read_plain_word(text, at, end, hash.value, counted, out);
         } else if (hash.value == once_ || hash.value == twice_ || hash.value == thrice_) {
             out.push_back({at, end, NUMBER, true, counts_[hash.value == once_ ? 0 : hash.value == twice_ ? 1 : 2]});
             out.push_back({at, end, WORD, true, times_});
@@ -487,7 +518,7 @@ class Slots {
             out.push_back({at, end, counted || is_behind_rate(text, at) ? PERIOD : ORDINAL, false, counts_[1]});
         } else if (counted && end - at == 1 && text.at(at) == 's') {
             out.push_back({at, end, MEASURED, false, hash_of(U"durations")});
-        } else if (const Name* name = find_name(hash.value, capital, counted || is_rated(text, at)); name && (!name->open || is_directed(text, end))) {
+        } else if (const Name* name = find_name(hash.value, capital, counted || is_rated(text, at)); name && (!name->open || is_directed(text, end)) && (!name->capital || name->kind != ORDINAL || is_roman(text, at, out))) {
             const bool gone = name->open && !out.empty() && out.back().kind == WORD && goes(text, out.back(), at);
             if (gone) {  // "went up by"
                 at = out.back().start;
@@ -539,12 +570,19 @@ class Slots {
         return measures_.find(text.part(at, end), out) ? end : 0;
     }
 
+    // Whether a Roman numeral counts what stands right before it: "Henry VIII", but not "Xi".
+    template <class Source>
+    static bool is_roman(const Source& text, Py_ssize_t at, const Tokens& out) {
+        return is_upper(text.at(at + 1)) && !out.empty() && out.back().end + 1 == at && out.back().kind == WORD;
+    }
+
     // Whether a single letter names what stands right before it: "size M", "type B".
     template <class Source>
     static bool is_behind_label(const Source& text, Py_ssize_t at, const Tokens& out) {
         static const std::unordered_set<Letters> labels = {
             U"size", U"type", U"class", U"group", U"grade", U"level", U"section", U"vitamin", U"hepatitis", U"influenza", U"gate", U"zone",
-            U"appendix", U"annex", U"exhibit", U"plan", U"option", U"category", U"terminal", U"platform", U"schedule", U"figure", U"table"};
+            U"appendix", U"annex", U"exhibit", U"plan", U"option", U"category", U"terminal", U"platform", U"schedule", U"figure", U"table",
+            U"room", U"hall", U"building", U"block", U"bus", U"line", U"track", U"ward", U"wing", U"bay", U"dock", U"row", U"deck"};
         if (out.empty() || out.back().kind != WORD || out.back().end + 1 != at || out.back().end - out.back().start > 9) return false;
         return labels.count(lower(text.part(out.back().start, out.back().end)));
     }
@@ -566,6 +604,23 @@ class Slots {
     static bool is_rated(const Source& text, Py_ssize_t at) {
         if (at > 0 && text.at(at - 1) == '/') return true;
         return at > 4 && text.at(at - 1) == ' ' && text.at(at - 2) == 'r' && text.at(at - 3) == 'e' && text.at(at - 4) == 'p' && text.at(at - 5) == ' ';
+    }
+
+    // What a rate is by, the same for all words that mean it: "per guest" is "per person".
+    uint64_t rated_by(const Letters& word) const {
+        const auto same = rated().find(word);
+        return hash_of(same == rated().end() ? english_.stem(word) : Letters(same->second));
+    }
+
+    // What rates are by, each with the word that means the same.
+    static const std::unordered_map<Letters, const char32_t*>& rated() {
+        static const std::unordered_map<Letters, const char32_t*> words = {
+            {U"person", U"person"}, {U"head", U"person"}, {U"guest", U"person"}, {U"capita", U"person"}, {U"pax", U"person"}, {U"individual", U"person"},
+            {U"employee", U"employee"}, {U"worker", U"employee"}, {U"student", U"student"}, {U"pupil", U"student"}, {U"car", U"car"}, {U"vehicle", U"car"},
+            {U"item", U"item"}, {U"piece", U"item"}, {U"table", U"table"}, {U"room", U"room"}, {U"night", U"night"}, {U"household", U"household"},
+            {U"family", U"family"}, {U"couple", U"couple"}, {U"group", U"group"}, {U"team", U"team"}, {U"class", U"class"}, {U"user", U"user"},
+            {U"seat", U"seat"}, {U"device", U"device"}, {U"account", U"account"}, {U"page", U"page"}, {U"project", U"project"}};
+        return words;
     }
 
     // Whether "per" or "for each" stands before a word.
@@ -604,10 +659,45 @@ class Slots {
             if (!stands || (name.before == '#' && !is_before_number(text, end))) continue;
             if (name.before == '@' && !is_before_date(text, end)) continue;
             if (name.before == '$' && (!is_before_number(text, end) || leads_to(text, end))) continue;
-            if (name.value != NONE) out.push_back({at, end, BOUND, false, name.value});
+            if (name.value == NONE) return end;
+            const Py_ssize_t start = name.value == MORE || name.value == LESS ? find_denial(text, at) : at;
+            while (start < at && !out.empty() && out.back().start >= start) out.pop_back();  // "not fall below"
+            const Bound value = start == at ? name.value : name.value == MORE ? AT_MOST : AT_LEAST;
+            while (!name.trails && start == at && !out.empty() && stays(text, out.back(), at)) out.pop_back();
+            const size_t last = out.size();
+            size_t place = last;
+            if (name.trails && last > 0) place = out[last - 1].kind == NUMBER ? last - 1 : last > 1 && out[last - 2].kind == NUMBER ? last - 2 : last;
+            const bool told = place < last && place > 0 && out[place - 1].kind == BOUND;  // "from 10 people upwards"
+            if (!told) out.insert(out.begin() + (Py_ssize_t)place, {start, end, BOUND, false, value});  // "5 kg or less" is "at most 5 kg"
             return end;
         }
         return 0;
+    }
+
+    // Whether a word right before a bound says only that it holds: "stay above".
+    template <class Source>
+    static bool stays(const Source& text, const Token& word, Py_ssize_t at) {
+        static const std::unordered_set<Letters> words = {U"stay", U"stays", U"stayed", U"remain", U"remains", U"remained", U"keep", U"kept"};
+        if (word.kind != WORD || word.end + 1 != at || word.end - word.start > 8) return false;
+        return words.count(text.part(word.start, word.end));
+    }
+
+    // Where "not" or "never" stands before a bound, with a verb or two between them; the same place if it does not.
+    template <class Source>
+    Py_ssize_t find_denial(const Source& text, Py_ssize_t at) const {
+        static const uint64_t denials[] = {hash_of(U"not"), hash_of(U"never"), hash_of(U"cannot"), hash_of(U"no")};
+        Py_ssize_t end = at;
+        for (int words = 0; words < 3; words++) {
+            if (end < 3 || text.at(end - 1) != ' ') return at;
+            Py_ssize_t start = --end;
+            while (start > 0 && end - start < 10 && is_lower(text.at(start - 1))) start--;
+            WordHash word;
+            read_hash(text, start, end, word);
+            if (std::find(std::begin(denials), std::end(denials), word.value) != std::end(denials)) return start;
+            if (!verbs_.find(word.value)) return at;
+            end = start;
+        }
+        return at;
     }
 
     template <class Source>
@@ -731,7 +821,7 @@ class Slots {
         const size_t count = apart ? 5 : 4;
         const Token *first = &out[out.size() - count], *low = first + 1, *bound = first + count - 2, *last = &out.back();
         if (first->kind != BOUND || bound->kind != BOUND || first->value + bound->value != AT_LEAST + AT_MOST || first->value % 2) return;
-        if (low->kind != NUMBER || last->low || low->low || bound->start - bound[-1].end > 6 || last->start - bound->end > 2) return;
+        if (first->start > low->start || low->kind != NUMBER || last->low || low->low || bound->start - bound[-1].end > 6 || last->start - bound->end > 2) return;
         for (Py_ssize_t at = bound[-1].end; at < bound->start; at++)
             if (!is_lower(text.at(at)) && text.at(at) != ' ' && text.at(at) != ',') return;
         Token range{first->start, last->end, NUMBER}, word = bound[-1];
@@ -784,7 +874,7 @@ class Slots {
     static bool is_beside_number(const Tokens& tokens, size_t at) {
         const size_t first = at > BESIDE ? at - BESIDE : 0, last = std::min(tokens.size(), at + BESIDE + 1);
         return std::any_of(tokens.begin() + first, tokens.begin() + last, [](const Token& token) {
-            return token.kind == NUMBER || token.kind == CLOCK || token.kind == CODE;
+            return token.kind == NUMBER || token.kind == CLOCK || token.kind == CODE || token.kind == ORDINAL;
         });
     }
 
@@ -859,7 +949,7 @@ class Slots {
 
     // Whether a list goes from one token to the next, whose order says nothing.
     static bool is_list(const Text& text, const Token& one, const Token& next) {
-        if (next.start - one.end > 6) return false;
+        if (next.start - one.end > 6 || next.start < one.end) return false;
         for (Py_ssize_t at = one.end; at < next.start; at++) {
             Py_UCS4 sign = text.at(at);
             if (sign == ' ' || sign == ',' || sign == '&' || sign == '/' || sign == ';') continue;
@@ -949,7 +1039,7 @@ class Slots {
     // is one, but nothing behind it.
     template <class Source>
     bool may_follow(const Source& passage, Py_ssize_t place, Py_ssize_t end, Wanted wanted, Tokens& there) const {
-        if (place == 0 || wanted.kind == DATE) return true;
+        if (place == 0 || wanted.kind == DATE || wanted.kind == BOUND) return true;
         there.assign(1, {place, place, WORD});  // stands for what is before it
         const size_t slot = 1 + (size_t)wanted.steps;
         for (Py_ssize_t at = place; at < end && there.size() <= slot;) at = read_next(passage, at, end, there);
@@ -958,6 +1048,7 @@ class Slots {
         // a bound or a month may be joined with what is behind it
         for (size_t token = 1; token < there.size(); token++)
             if (there[token].kind == BOUND || there[token].kind == MONTH) return true;
+        if (wanted.kind == NUMBER && slot > 1 && slot - 1 < there.size() && there[slot - 1].kind == NUMBER) return true;  // "5 kg or less"
         return slot < there.size() && there[slot].kind == wanted.kind;
     }
 
@@ -1033,8 +1124,8 @@ class Slots {
             }
             return place;
         };
-        Py_ssize_t start = search.tokens[outermost(-1)].start, end = search.tokens[outermost(1)].end;
-        if (end - start > 2 * REACH) return false;
+        Py_ssize_t start = search.tokens[outermost(-1)].start, end = std::max(search.tokens[outermost(1)].end, search.tokens[at].end);
+        if (end <= start || end - start > 2 * REACH) return false;
         Letters written = search.text.part(start, end);
         for (const Text* passage : search.passages)
             if (passage->size && passage->find(written) >= 0) return true;
@@ -1049,7 +1140,7 @@ class Slots {
     bool is_told(const Search& search, const Token& value) const {
         const Letters word = search.text.part(value.start, value.end);
         const uint64_t hash = hash_of(lower(word));
-        if (hash == second_ || names_.find(hash)) return true;
+        if (hash == second_ || names_.find(hash) || rated().count(lower(word))) return true;
         return std::any_of(search.passages.begin(), search.passages.end(), [&](const Text* passage) { return find_word(*passage, word, 0) >= 0; });
     }
 
@@ -1075,6 +1166,8 @@ class Slots {
     const Measures& measures_;
     ByWord<Name> names_;
     ByWord<std::vector<BoundName>> bounds_;
+    ByWord<bool> verbs_;  // that may stand between "not" and a bound
+    uint64_t amounts_ = 15;  // how many of the pairs of contrary words are about amounts
     ByWord<uint32_t> kinds_;  // of what a word that has a meaning of its own may be or begin
     std::map<std::pair<uint64_t, uint64_t>, uint64_t> mixed_;  // "one" and "a half", of numbers up to `MOST_MIXED`
 };
