@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ragmeter.aggregate.aggregator import Aggregator, Arriving
+from ragmeter.aggregate.counting import Arriving, TraceCounting
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import parse_rules
@@ -345,15 +345,15 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
 def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Aggregator._apply_run
+    honest = TraceCounting.count_run
 
-    def poisoned(self: Aggregator, arriving: Sequence[Arriving]) -> list[Arrival]:
+    def poisoned(self: TraceCounting, arriving: Sequence[Arriving]) -> list[Arrival]:
         applied = honest(self, arriving)
         if any(scored.trace_id == "t7" for scored, _ in arriving):
             raise OverflowError("too large")  # after it has changed the windows
         return applied
 
-    monkeypatch.setattr(Aggregator, "_apply_run", poisoned)
+    monkeypatch.setattr(TraceCounting, "count_run", poisoned)
     with running(tmp_path) as started:
         feed(started, [good(n) for n in range(20)])
         feed(started, [good(n) for n in range(20, 25)])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ragmeter.aggregate.accounting import ResultAccounting
 from ragmeter.aggregate.admission import Admission
+from ragmeter.aggregate.counting import Arriving, TraceCounting
 from ragmeter.aggregate.evidence import Results
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
@@ -21,22 +22,15 @@ from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.metrics.canary.scores import expected_canary_pairs
-from ragmeter.metrics.canary.specs import is_canary_scorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.parts.collection import PartKinds, Parts
-from ragmeter.parts.contract import Arrival, PartContext, ScoredBatch
+from ragmeter.parts.contract import Arrival, PartContext
 from ragmeter.parts.views import Announcer, Incident
 from ragmeter.store.rows import StateCommit
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
 
-_FEW = 8  # traces up to which columns of results cost more than they save
-_MAX_WAITING = 1024  # traces that wait for `settle`: bounds memory
-
 _V = TypeVar("_V")
-
-Arriving = tuple[ScoredTrace, Sequence[MetricScorer]]
-"""A trace that was never counted, and the pairs whose results a slow tier will `finish`."""
 
 
 class AppliedRun(NamedTuple):
@@ -53,9 +47,6 @@ class AppliedRun(NamedTuple):
 
 class Aggregator:
     """Windows, counters, parts and alerts of all services, by one clock.
-
-    Canaries enter the windows of their service in series of their own. They count neither in its
-    traffic, times and costs nor in what parts learn from traffic.
 
     Args:
         settings: The settings of the agent.
@@ -90,11 +81,12 @@ class Aggregator:
             settings.judge.k, expected, settings.judge.budget.canaries > 0
         )
         self.accounting = ResultAccounting(self.counters, expected, canaries)
+        self._counting = TraceCounting(self.windows, self.names, self.accounting)
         context = PartContext(
             settings=settings,
             counters=self.counters,
             count_overflow=self.names.count_overflow,
-            counted=self,
+            counted=self._counting,
             stored_scores=stored_scores,
             windows=self.windows,
             share=share,
@@ -104,11 +96,6 @@ class Aggregator:
         self._notifications: list[Incident] = []
         self._step = settings.alerts.evaluation_seconds
         self._next_step: float | None = None  # a whole multiple of `_step`
-        # what the parts have not observed, all of one turn
-        self._traces: list[ScoredTrace] = []
-        self._arrivals: list[Arrival] = []
-        self._canaries: list[ScoredTrace] = []
-        self._later: list[Arrival] = []
         self._turn = 0
 
     def apply(
@@ -145,138 +132,31 @@ class Aggregator:
         while first < len(traces):
             for moved in self.advance_steps(traces[first].timestamp):
                 yield AppliedRun(moved, ())
-            end = self._end_of_run(traces, first)
+            end = self._counting.end_of_run(traces, first, self._next_step or -math.inf)
             late = self.windows.too_late(traces[first].timestamp)
             run = [
                 (traces[number], ()) if ready is None else ready(number, late)
                 for number in range(first, end)
             ]
-            yield AppliedRun((), self._apply_run(run))
+            arrivals = self._counting.count_run(run)
+            self._settle_many()
+            yield AppliedRun((), arrivals)
             first = end
 
-    def _end_of_run(self, traces: Sequence[ScoredTrace], first: int) -> int:
-        oldest, edge = self.windows.open_range()
-        minute = ((self.windows.now or 0) // 60 + 1) * 60  # names are admitted by the minute
-        edge = min(edge, self._next_step or -math.inf, minute)
-        known: set[str] = set()
-        for number in range(first, len(traces)):
-            one = traces[number]
-            if one.service not in known:
-                if self.names.label(one.service) != one.service:
-                    return max(number, first + 1)  # `__other__`, new, or with another name
-                known.add(one.service)
-            if (
-                not oldest <= one.timestamp < edge
-                or one.canary
-                or one.partial
-                or not self.names.fit(one.timings)
-            ):
-                return max(number, first + 1)
-        return len(traces)
-
-    def _apply_run(self, arriving: Sequence[Arriving]) -> list[Arrival]:
-        if len(arriving) <= _FEW:
-            return [self._apply_one(scored, pending) for scored, pending in arriving]
-        run = [scored for scored, _ in arriving]
-        now = self.windows.now
-        self.windows.advance(max([one.timestamp for one in run]))
-        arrivals = [Arrival(one, self.names.segments(one), one.service) for one in run]
-        self.accounting.count_final_columns(run)
-        for _, pending in arriving:
-            self.accounting.count_pending(pending, late=False)
-        by_service: dict[str, list[Arrival]] = {}
-        for arrival in arrivals:
-            by_service.setdefault(arrival.sent_as, []).append(arrival)
-        for service, own in by_service.items():
-            self.names.see(service, now)
-            self.windows.add_all([one.trace for one in own], service, [one.segments for one in own])
-        self._arrivals += arrivals
-        self._hand_on(run)
-        return arrivals
-
-    def _apply_one(self, scored: ScoredTrace, pending: Sequence[MetricScorer]) -> Arrival:
-        self.windows.advance(scored.timestamp)
-        late = self.windows.too_late(scored.timestamp)
-        self.accounting.count_pending(pending, late)
-        if scored.canary:
-            # Only results of the reference and the judge count, without a trace that was seen,
-            # timed or paid for.
-            results = [score for score in scored.results if is_canary_scorer(score.scorer)]
-            bare = scored._replace(results=results, timings={}, partial=True)
-            counted = self._add_to_windows(bare)
-            self.accounting.count_canary()
-            self._canaries.append(counted.trace)
-            self._hand_on([counted.trace])
-            return counted._replace(trace=scored._replace(service=counted.trace.service))
-        counted = self._add_to_windows(scored, self.windows.now)
-        if not late:
-            self._arrivals.append(counted)
-        self._hand_on([counted.trace])
+    def finish(self, scored: ScoredTrace) -> ScoredTrace:
+        """Count results of a slow tier, as `TraceCounting.finish`."""
+        counted = self._counting.finish(scored)
+        self._settle_many()
         return counted
 
-    def _add_to_windows(self, scored: ScoredTrace, now: float | None = None) -> Arrival:
-        """Count results in their windows; `now` is event time for traffic, None for others."""
-        late = self.windows.too_late(scored.timestamp)
-        trace = self.names.bound(scored, late, now)
-        if late:
-            self.accounting.count_late((score.metric, score.scorer) for score in trace.results)
-            return Arrival(trace, (), scored.service)
-        segments = self.names.segments(trace)
-        self.accounting.count_final(trace.results)
-        # only slow tiers have fingerprints
-        counted = self.names.in_series(trace) if trace.partial else trace
-        self.windows.add(counted, trace.service, segments)
-        return Arrival(trace, segments, scored.service)
-
-    def _hand_on(self, traces: Sequence[ScoredTrace]) -> None:
-        """Leave traces to the next `settle`: many of them cost little more than one."""
-        self._traces += traces
-        self.accounting.count_traces(traces)
-        if max(len(self._traces), self.accounting.uncounted) >= _MAX_WAITING:
-            self.settle()
-
-    def finish(self, scored: ScoredTrace) -> ScoredTrace:
-        """Count results of a slow tier in the buckets of the time of their trace.
-
-        `scored.partial` must be set. Returns the same results under bounded names.
-        """
-        self.accounting.remove_pending(scored.results)
-        counted = self._add_to_windows(scored)
-        if not scored.canary:
-            self._later.append(counted)
-        self._hand_on([counted.trace])
-        return counted.trace
+    def add_extra(self, scored: ScoredTrace) -> None:
+        """Count results that are expected of no trace: those of a judge's probes."""
+        self._counting.add_extra(scored)
 
     def receive(self, part: str, document: Any, *, at: float, source: str) -> str:
         """Have a part count a document as of Unix time `at`, and return its outcome."""
         self._observe()  # it may be of a trace that was counted just now
         return self.parts[part].receive(document, at, source)
-
-    def label(self, service: str) -> str:
-        """Return the bounded name of a service in the windows, `__other__` if it has none."""
-        return self.names.label(service)
-
-    def add_extra(self, scored: ScoredTrace) -> None:
-        """Count results that are expected of no trace: those of a judge's probes."""
-        self.accounting.count_unexpected(scored.results)
-        self._add_to_windows(scored)
-
-    def amend(self, old: ScoredTrace, new: ScoredTrace, segments: Sequence[str]) -> bool:
-        """Replace results of people's labels for a trace that was counted in `segments`.
-
-        Both are partial and under bounded names; a corrected result counts as another one. Returns
-        False if no window reaches back to the trace.
-        """
-        if self.windows.too_late(new.timestamp):
-            return False
-        self.accounting.count_unexpected(new.results)
-        self.accounting.count_final(new.results)
-        if old.results:
-            self.windows.retract(old, new.service, segments)
-        if new.results:
-            self.windows.add(new, new.service, segments)
-            self._later.append(Arrival(new, tuple(segments), new.service))
-        return True
 
     def advance(self, now: float) -> list[Alert]:
         """Move event time to `now`, evaluate the rules at every step, and return moved alerts."""
@@ -347,19 +227,12 @@ class Aggregator:
 
     def _observe(self) -> None:
         """Have the parts observe what was applied, and what that has amended."""
-        while self._traces or self._later:
-            batch = ScoredBatch(
-                traces=self._traces,
-                arrivals=self._arrivals,
-                canaries=self._canaries,
-                turn=self._turn,
-                later=self._later,
-            )
-            self._traces = []
-            self._arrivals = []
-            self._canaries = []
-            self._later = []
+        while (batch := self._counting.take_unobserved(self._turn)) is not None:
             self.parts.observe(batch, self.windows.now)
+
+    def _settle_many(self) -> None:
+        if self._counting.full:
+            self.settle()
 
     def gauges(self) -> list[GaugeSample]:
         """Return the gauges of parts and refused alerts."""

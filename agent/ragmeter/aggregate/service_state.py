@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.aggregate.aggregator import Aggregator, AppliedRun, Arriving
+from ragmeter.aggregate.aggregator import Aggregator, AppliedRun
+from ragmeter.aggregate.counting import Arriving
 from ragmeter.aggregate.evidence import (
     EvidenceKey,
     Results,

@@ -17,8 +17,9 @@ from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeVar
 
-from ragmeter.aggregate.aggregator import Aggregator, Arriving
+from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.aggregate.commands import UnknownService
+from ragmeter.aggregate.counting import Arriving
 from ragmeter.aggregate.evidence import Results, scores_in_evidence
 from ragmeter.aggregate.outputs import AgentOutputs
 from ragmeter.aggregate.service_state import IDLE_SECONDS, ServiceState

@@ -6,7 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from ragmeter.aggregate.aggregator import Aggregator, Arriving
+from ragmeter.aggregate.counting import Arriving, TraceCounting
 from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -102,15 +102,15 @@ def test_a_record_that_fails_can_be_given_up_and_costs_no_other(
     state = state_of()
     apply(state, [record(0)])
     commit(state, rows)
-    honest = Aggregator._apply_run
+    honest = TraceCounting.count_run
 
-    def poisoned(self: Aggregator, arriving: Sequence[Arriving]) -> list[Arrival]:
+    def poisoned(self: TraceCounting, arriving: Sequence[Arriving]) -> list[Arrival]:
         applied = honest(self, arriving)
         if any(scored.trace_id == "t2" for scored, _ in arriving):
             raise OverflowError("too large")
         return applied
 
-    monkeypatch.setattr(Aggregator, "_apply_run", poisoned)
+    monkeypatch.setattr(TraceCounting, "count_run", poisoned)
     with pytest.raises(OverflowError):
         apply(state, [record(n) for n in (1, 2, 3)])
     with pytest.raises(RuntimeError, match="anew"):
