@@ -116,7 +116,10 @@ def test_workers_that_read_spans_are_scaled_by_them_too() -> None:
         ({"moode": "worker"}, "Additional property moode is not allowed"),
         ({"mode": "cluster"}, "mode must be one of"),
         ({"config": {"limits": {"queues": 5}}}, "Additional property queues is not allowed"),
-        ({"config": {"judge": {"api_key": "x"}}}, "Additional property api_key is not allowed"),
+        (
+            {"config": {"judge": {"api_key": "x"}}},
+            "name a Secret in secrets.judgeApiKey.existingSecret",
+        ),
         ({"secrets": {"judgeApiKey": {"value": "x"}}}, "Additional property value is not allowed"),
         ({"config": {"sampling": {"judge": 2}}}, "Must be less than or equal to 1"),
         ({"mode": "worker"}, "mode worker needs config.kafka.bootstrap_servers"),
