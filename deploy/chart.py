@@ -41,7 +41,7 @@ VARIABLE = {  # of a container: the API server says only that it cannot read the
     "required": ["name"],
     "properties": {"name": {"type": "string", "minLength": 1}, "value": {"type": "string"}},
 }
-# Where a Secret is named for a secret setting, by its section and key; others have no file.
+# The values that name a Secret for a secret setting, by its section and key; others have no file.
 SECRETS = {
     "HttpSettings.token": "secrets.httpToken",
     "HttpSettings.send_token": "secrets.httpSendToken",

@@ -60,7 +60,7 @@ Labels = tuple[tuple[str, str], ...]  # sorted pairs: the identity of an alert i
 _MAX_WORDS = 2_048  # bytes of a reply that are read for its words
 _API = re.compile(r"(?:/api/v[12](?:/alerts)?)?/?\Z")
 _SETTING = "alerts.alertmanager_url"
-# What mends a refusal, by the status of the reply.
+# The log names these cures of a refusal, by the status of the reply.
 _CURES = {
     401: f"give user and password in {_SETTING} (http://user:password@host)",
     403: f"give user and password in {_SETTING} (http://user:password@host)",

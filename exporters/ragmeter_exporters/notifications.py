@@ -1,6 +1,6 @@
-"""What the webhook is told of an incident that opens, gets worse, is over or can't be judged.
+"""Make the notification of an incident that opens, gets worse, is over or can't be judged.
 
-It is made in the transaction that stores the state of the incident.
+The agent makes it in the transaction that stores the state of the incident.
 """
 
 from __future__ import annotations

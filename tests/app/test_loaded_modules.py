@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE
 # Parts of other commands, each with dependencies and a start-up time of its own.
 UNUSED = ("ragmeter.canaries", "ragmeter.offline", "markdown_it")
 
-# What only a judge, a receiver of alerts or a source of texts needs: a fifth of a start.
+# Only a judge, a receiver of alerts or a source of texts needs these: a fifth of a start.
 ON_DEMAND = ("httpx", "rich", "ragmeter.scorers.judge", "ragmeter.scorers.llm.client")
 
 

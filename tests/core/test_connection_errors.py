@@ -1,4 +1,4 @@
-"""What is said of a connection that failed."""
+"""An error says why a connection failed, and never where it went."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class TraceCounting:
 
     @property
     def full(self) -> bool:
-        """Whether so many traces wait that the parts must observe them now."""
+        """Whether the parts must observe now, as so many traces wait for them."""
         return max(len(self._traces), self._accounting.uncounted) >= _MAX_WAITING
 
     def take_unobserved(self, turn: int) -> ScoredBatch | None:

@@ -124,7 +124,7 @@ _WORD = re.compile(r"[^\W\d]|[§#=<>~]")
 _VERSION = re.compile(r"v?\d{1,5}\.\d{1,5}\.\d{1,5}(?:-[A-Za-z][\w.-]*)?")
 _REMOTE = "git@"
 _REMOTE_NAME = re.compile(r"(?<![\w.+-])git@\Z")
-# What a product's version follows as well as what happened before something was reached.
+# A version follows these words, and so does an address: "the app waited before 52.14.33.9".
 _BEFORE_OR_SINCE = re.compile(r"\s(?:before|after|since|until|vor|nach|ab)\s?\Z", re.IGNORECASE)
 _MOST_VERSION = 31  # versions of four parts rarely begin beyond
 _DOTTED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")

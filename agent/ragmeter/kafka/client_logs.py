@@ -21,7 +21,7 @@ _TRANSIENT = frozenset(
         "Got error produce response on topic-partition %s, retrying. Error: %s",
     }
 )
-# What the client says of the settings at each connection, and that stays as true as it was.
+# The client says these of the settings at each connection, though nothing has changed.
 _ONCE = frozenset({"Sending username and password in the clear"})
 
 

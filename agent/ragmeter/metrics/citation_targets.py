@@ -70,7 +70,7 @@ _PAGE_OF_FILE = Pattern(rf"(\.{FILE_ENDINGS})\s?:\s?\d{{1,5}}\Z", IGNORE_CASE)
 _TRAIL = Pattern(
     r"\s(?:for (?:(?:more|further|full) )?(?:details|information|more)|above|below)\Z", IGNORE_CASE
 )
-# What joins ids: "d1/d3", "d1 & d2", "d1 and d3"
+# Answers join ids by these signs and words: "d1/d3", "d1 & d2", "d1 and d3"
 _JOINT = Pattern(r"\s{0,3}[,;/&+|、]\s{0,3}|\s{1,3}(?:and|or|und|oder|et|ou|y|e|o)\s{1,3}")
 # "1 to 3"
 _RANGE_IN_WORDS = Pattern(

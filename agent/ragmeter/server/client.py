@@ -1,4 +1,4 @@
-"""Where a running agent is, and the HTTP client of commands."""
+"""Make the HTTP client by which commands reach a running agent, and its base URL."""
 
 from __future__ import annotations
 
