@@ -246,12 +246,16 @@ def _public(node: Any, section: str = "") -> Any:
     return kept
 
 
-def _named(secret: str) -> dict[str, str]:
-    """The schema of a secret setting, which refuses it and names the cure."""
+def _named(secret: str) -> dict[str, Any]:
+    """The schema of a secret setting, which refuses it and names the cure.
+
+    Helm's message says what the value must be, which is the cure, and `not` refuses even that.
+    """
     place = SECRETS.get(secret)
+    cure = "no value of the chart: a variable from a Secret in extraEnv"
     if place is not None:
-        return {"const": f"no value of the chart: name a Secret in {place}.existingSecret"}
-    return {"const": "no value of the chart: a variable from a Secret in extraEnv"}
+        cure = f"no value of the chart: name a Secret in {place}.existingSecret"
+    return {"const": cure, "not": {"const": cure}}
 
 
 def _of_url(node: Any) -> Any:

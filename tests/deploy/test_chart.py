@@ -73,7 +73,7 @@ def test_no_secret_can_be_given_as_a_value() -> None:
     for name in secrets:
         section, _, key = name.rpartition(".")
         refusal = SCHEMA["$defs"][section]["properties"][key]
-        assert refusal.keys() == {"const"}
+        assert refusal["not"] == {"const": refusal["const"]}  # not even the words of the refusal
         place = re.search(r"secrets\.(\w+)", refusal["const"])
         if place is None:
             assert refusal["const"].endswith("in extraEnv")
