@@ -122,10 +122,14 @@ def test_an_answer_that_the_limit_ended_gets_more_room_once() -> None:
     assert asked.outcomes == ["cut_off", "ok", "ok"]
 
 
-def test_an_answer_that_the_limit_ends_twice_is_unparsable() -> None:
+def test_an_answer_that_the_limit_ends_twice_is_unparsable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked = Asked(script(completion('{"gra', finish="length")))
     assert asked.once() == "unparsable"
     assert asked.outcomes == ["cut_off", "cut_off"]
+    assert "1,600 output tokens, which no verdict needs: the model runs on" in caplog.text
+    assert "judge.max_output_tokens" in caplog.text
 
 
 def test_an_answer_that_is_whole_at_the_limit_is_one() -> None:
@@ -192,6 +196,11 @@ def test_room_that_no_longer_fits_is_given_back() -> None:
             },
         ),
         json_error(400, "prompt is too long: 210000 tokens > 200000 maximum"),
+        json_error(400, "max_tokens must be at least 1, got -186."),
+        json_error(400, "This model's maximum prompt length is 131072 but the request has 537812"),
+        json_error(400, "Invalid request: Your request exceeded model token limit: 8192"),
+        json_error(400, "Range of input length should be [1, 30720]"),
+        httpx.Response(200, json={"error": "loaded with context length of only 4096 tokens"}),
         httpx.Response(500, json=error("Requested tokens (900) exceed context window of 512")),
     ],
 )

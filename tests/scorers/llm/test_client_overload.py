@@ -171,7 +171,8 @@ def test_a_wrong_key_or_address_opens_at_once_and_says_so_once_a_minute(
     asyncio.run(main())
     assert asked.cost.requests < 8
     assert f"status {status}" in caplog.text
-    assert "check base_url, model and key" in caplog.text
+    advice = "its account has no money or quota left"
+    assert (advice if status == 402 else "check base_url, model and key") in caplog.text
 
 
 @pytest.mark.parametrize("status", [403, 404])

@@ -374,8 +374,8 @@ class JudgeClient:
 
     def _failure(self, call: _Call[Any], failure: FailedAttempt) -> JudgeFailed:
         reason = _FAILURE_REASONS.get(failure.outcome, Reason.JUDGE_ERROR)
-        if failure.outcome == "cut_off" and call.thinks:
-            failure.detail += ", which its thoughts use up: raise judge.max_output_tokens"
+        if failure.outcome == "cut_off":
+            failure.detail += self._learnt.cure_of_cut_off(call.limit, thinks=call.thinks)
         self._server.tell(self.name, failure, call.question.user)
         text = f"{failure.outcome}: {failure.detail}"
         words = self._server.words_of(failure, call.question.user)

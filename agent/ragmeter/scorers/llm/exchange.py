@@ -193,7 +193,11 @@ class ServerConnection:
             return
         self._warned = now
         self._told[failure.outcome, failure.detail] = [now, 0]
-        advice = ": check base_url, model and key" if failure.outcome == "denied" else ""
+        advice = ""
+        if failure.unpaid:
+            advice = ": its account has no money or quota left"
+        elif failure.outcome == "denied":
+            advice = ": check base_url, model and key"
         hint = f"; {self.key.problem}" if self.key.problem else ""
         kind = failure.outcome.replace("_", " ")
         words = self._words(failure, prompt)

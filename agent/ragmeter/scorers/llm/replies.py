@@ -34,10 +34,12 @@ _TOO_LONG_CODES = {
 }
 # As OpenAI, vLLM, llama.cpp, llama-cpp-python, TGI, Anthropic-like and Gemini-like servers word it.
 _TOO_LONG = re.compile(
-    r"context (length|window|size)|maximum (context|input|model) (length|tokens)"
+    r"context (length|window|size)"
+    r"|max(imum)? (context|input|model|prompt) (length|tokens|characters)"
     r"|max_(model_len|seq_len|input_tokens)"
     r"|(prompt|input|messages|request)[\w ()]* (is|are) too long"
-    r"|exceeds? (the (available|maximum|model)|context limit)|too many (input )?tokens|input_tokens"
+    r"|exceed(s|ed)? (the (available|maximum|model)|(the )?context limit|model token limit|max)"
+    r"|too many (input )?tokens|input_tokens|range of input length|must be at least 1, got -\d"
     r"|(tokens|inputs)\D{0,20}(must|cannot|can not)\D{0,20}(<=|exceed)"
     r"|(input|prompt) token count\b.{0,40}\bexceeds"
     r"|context_?window_?exceeded|input tokens exceed"
@@ -96,10 +98,12 @@ _QUOTA_CODES = {
     "billing_hard_limit_reached",
     "quota_exceeded",
     "exceeded_current_quota_error",
+    "arrearage",
+    "budget_exceeded",
 }
 
-# A bad key or an account without money, with status 400: by a code, or how the message begins.
-_ACCOUNT_CODES = {"api_key_invalid", "arrearage", "budget_exceeded", "account_deactivated"}
+# A bad key or an account that is closed, with status 400: by a code, or how the message begins.
+_ACCOUNT_CODES = {"api_key_invalid", "account_deactivated"}
 # A model that is not served, with status 400.
 _MODEL_CODES = {
     "model_not_found",
@@ -110,12 +114,13 @@ _MODEL_CODES = {
     "invalid_model",
 }
 _ACCOUNT = re.compile(
-    r"(api key not valid|invalid api key|(your )?credit balance is too low|budget has been exceeded"
-    r"|insufficient (balance|credits?|funds)\b|(your )?account \S{1,60} is suspended"
+    r"(api key not valid|invalid api key|(your )?account \S{1,60} is suspended"
     r"|no route for that uri)"
 )
 _OUT_OF_MONEY = re.compile(
-    r"used all available credits|(reached|exceeded) (its|your) (monthly )?spending limit"
+    r"\A((your )?credit balance is too low|budget has been exceeded"
+    r"|insufficient (balance|credits?|funds)\b)"
+    r"|used all available credits|(reached|exceeded) (its|your) (monthly )?spending limit"
     r"|余额不足|欠费"
 )
 # In words alone, where a gateway has no status of its own for it
@@ -150,14 +155,16 @@ class FailedAttempt:
     `detail` is for the log: a text of ours, or a checked code of the server's. `words` are the
     server's own, bounded and printable; they may quote the prompt. `complaint`: a parameter may be
     to blame. `most_output`: the most output tokens that the server says it gives. `hopeless`:
-    every call fails the same way until someone changes key, quota or address. `status` and
-    `retry_after` (seconds) are those of the reply. `usage`: the tokens that it counts all the same.
+    every call fails the same way until someone changes key, quota or address. `unpaid`: the account
+    has no money or quota left. `status` and `retry_after` (seconds) are those of the reply.
+    `usage`: the tokens that it counts all the same.
     """
 
     outcome: AttemptOutcome
     detail: str
     complaint: ServerComplaint | None = field(default=None, compare=False)
     hopeless: bool = False
+    unpaid: bool = field(default=False, compare=False)
     words: str = field(default="", compare=False)
     most_output: int | None = field(default=None, compare=False)
     status: int = 0
@@ -427,14 +434,21 @@ def _read_error(status: int, reply: Any, body: bytes) -> FailedAttempt:
             detail,
             complaint if complained else None,
             hopeless=hopeless,
+            unpaid=unpaid,
             words=words,
         )
 
-    broke = _ACCOUNT.match(message) or _OUT_OF_MONEY.search(message)
+    codes = _codes(reply)
+    unpaid = bool(
+        status == 402
+        or code in _QUOTA_CODES
+        or not _QUOTA_CODES.isdisjoint(codes)
+        or _OUT_OF_MONEY.search(message)
+    )
+    broke = unpaid or bool(_ACCOUNT.match(message))
     throttled = code in _THROTTLED_CODES or (status == 502 and _THROTTLED.search(message))
     if status == 429 or throttled:
-        return failed("rate_limited", hopeless=bool(code in _QUOTA_CODES or broke))
-    codes = _codes(reply)
+        return failed("rate_limited", hopeless=broke)
     if status == 400 and code in _MODEL_CODES:
         return failed("denied", hopeless=True)
     if status in (400, 412, 502) and (not _ACCOUNT_CODES.isdisjoint(codes) or broke):
@@ -447,7 +461,7 @@ def _read_error(status: int, reply: Any, body: bytes) -> FailedAttempt:
         complained = failed("client_error", complained=True)
         complained.most_output = int(most[1])
         return complained
-    if code in _TOO_LONG_CODES or (status in (400, 422, 500) and _TOO_LONG.search(message)):
+    if code in _TOO_LONG_CODES or (status in (400, 422, 500, 502) and _TOO_LONG.search(message)):
         return failed("too_long")
     if status in (401, 402, 403, 404, 405, 407, 410, 451) or 300 <= status < 400:
         return failed("denied", complained=True, hopeless=True)

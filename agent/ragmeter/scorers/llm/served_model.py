@@ -278,6 +278,20 @@ class JudgeServerState:
         wider = self.output_limit(granted, wanted) > self.output_limit(granted, room)
         return wanted if wanted > room and wider else None
 
+    def cure_of_cut_off(self, limit: int, *, thinks: bool) -> str:
+        """Return what helps where the output limit ended an answer, for the log."""
+        most = self._settings.max_output_tokens
+        if limit < most and limit == self.most_output:
+            return ", the most that the server gives"
+        if thinks:
+            return ", which its thoughts use up: raise judge.max_output_tokens"
+        if limit == most:
+            return ": raise judge.max_output_tokens"
+        return (
+            ", which no verdict needs: the model runs on, or its server does not say that it thinks"
+            " (if it says so, an answer may have all of judge.max_output_tokens)"
+        )
+
     def record_most_output(self, tokens: int) -> bool:
         """Record the most output tokens that the server says it gives; return whether it is new."""
         known = self.most_output
