@@ -43,6 +43,7 @@ from ragmeter.ingest.conventions.values import (
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
+from ragmeter.trace import read_finish_reason
 
 _SPRING_AI_QUERY = "db.vector.query.content"
 _SPRING_AI_READS = frozenset({"query", "search", "similarity_search", ""})
@@ -60,6 +61,8 @@ _LLAMA_INDEX_QUERIES = (
     ("RetrievalStartEvent", "str_or_query_bundle"),
     ("LLMCompletionStartEvent", "prompt"),
 )
+# Of LiveKit; since 1.7 its texts are `lk.pii.*`.
+_LIVEKIT_TEXTS = ("lk.pii.", "lk.")
 _VERCEL_AI_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 
 
@@ -129,6 +132,10 @@ def read_vercel_ai(span: Span, full: bool = True) -> SpanContent:
         if not content.light:
             calls = parse_nested_json(first_value(attributes, _VERCEL_AI_CALLS))
             content.calls_tools = bool(calls) and content.answer is None
+            ended = read_finish_reason(attributes.get("ai.response.finishReason"))
+            silent = content.answer is None and attributes.get("ai.response.text") == ""
+            if silent and not calls and ended not in (None, "tool_calls", "error"):
+                content.answer = ""
         wait_ms = parse_number(first_value(attributes, _VERCEL_AI_FIRST_CHUNK))
         if wait_ms is not None and 0 <= wait_ms < 1e9 and span.start:
             content.first_token_ns = span.start + round(wait_ms * 1e6)
@@ -168,20 +175,26 @@ def read_livekit(span: Span, full: bool = True) -> SpanContent:
     if "lk.function_tool.name" in attributes:
         content = SpanContent(SpanRole.TOOL, "livekit")
         if attributes.get("lk.function_tool.is_error") is not True:
-            content.documents = read_tool_documents(attributes.get("lk.function_tool.output"))
+            content.documents = read_tool_documents(_livekit(span, "function_tool.output"))
         return content
-    if "lk.chat_ctx" not in attributes or span.name != "llm_node":
-        role = SpanRole.CHAIN if "lk.generation_id" in attributes else SpanRole.OTHER
+    chat = _livekit(span, "chat_ctx")
+    if chat is None or span.name != "llm_node":
+        is_turn = "lk.generation_id" in attributes or span.name == "agent_turn"
+        role = SpanRole.CHAIN if is_turn else SpanRole.OTHER
         return read_by_table(key_table("livekit"), attributes, full, role)
     content = SpanContent(SpanRole.LLM, "livekit")
     if full or not defer_content(content):
-        history = parse_nested_json(attributes["lk.chat_ctx"])
+        history = parse_nested_json(chat)
         items = history.get("items") if isinstance(history, dict) else history
         content.query = last_text_of(read_messages(items), "user")
-        content.answer = scalar_text(attributes.get("lk.response.text"))
-        calls = parse_nested_json(attributes.get("lk.response.function_calls"))
+        content.answer = scalar_text(_livekit(span, "response.text"))
+        calls = parse_nested_json(_livekit(span, "response.function_calls"))
         content.calls_tools = content.answer is None and bool(calls)
     return content
+
+
+def _livekit(span: Span, name: str) -> Any:
+    return first_value(span.attributes, tuple(prefix + name for prefix in _LIVEKIT_TEXTS))
 
 
 def read_eino(span: Span, full: bool = True) -> SpanContent:

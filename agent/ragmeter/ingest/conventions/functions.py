@@ -6,6 +6,7 @@ sources of each and what to beware of.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,24 @@ _OUTPUTS = ("output", "output.value", "langfuse.observation.output", "mlflow.spa
 _QUESTIONS = ("question", "user_question", "user_query", "user_message", "user_input", "chatInput")
 _ANSWERS = ("answer", "final_answer", "response", "reply", "answer_text", "generated_text")
 _QUESTION_MARKS = ("?", "？", "؟")
+# Arguments that may be what somebody asked, and may be what is searched for, sent or run.
+_MAY_ASK = ("query", "prompt", "message", "user_prompt", "utterance", "q", "request", "ask", "text")
+_ADDRESSED = frozenset(("to", "recipient", "recipients", "channel", "subject", "sql", "language"))
+# What other functions do with such a text, as their names begin: `send_email`, `TranslateText`.
+_OTHER_WORK = re.compile(
+    r"(?:\A|[\W_])(?:send|post|notify|publish|email|sms|search|retriev|lookup|find|fetch|embed|encode|log"
+    r"|save|store|insert|write|index|upload|translate|summari[sz]|classify|categori[sz]|rewrite"
+    r"|rephrase|expand|route|parse|valid|moderat|redact|token|execut|sql|run_?sql|transcri|speak|tts"
+    r"|evaluat|grade|judge|check|render|format|build|load|clean|normali[sz]|detect|extract|count)",
+    re.IGNORECASE,
+)
+_CODE = re.compile(
+    r"\s*(?:(?:select|insert|update|delete|with|create|alter|drop|match|merge|return|show|explain)\s"
+    r"[^.!?]*(?:[=*();]|\bfrom\b)|[{\[<]|https?://|query\s*\{)",
+    re.IGNORECASE,
+)
+_INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_MAX_NAME = 200  # characters of a function's name
 _MIN_WORDS = 3  # of an answer: `done` and `3 rows` are none
 
 
@@ -64,7 +83,8 @@ def asks_and_answers(span: Span) -> bool:
     """Return whether the arguments and the result of a function are a question and its answer.
 
     Nothing else tells a request where no span calls a model or retrieves: the input has to name a
-    question or end as one, and the output has to be words. What is given an answer grades it.
+    question or end as one, and the output has to be words. What is given an answer grades it. A
+    `query` or `message` is a question, too, unless the function's name tells of other work.
     """
     asked = parse_nested_json(first_value(span.attributes, _INPUTS))
     for key in ("args", "kwargs", "inputs"):
@@ -79,11 +99,25 @@ def asks_and_answers(span: Span) -> bool:
         named = None
         texts = asked if isinstance(asked, list) else [asked]
     texts = [text for text in texts[:_MAX_FIELDS] if isinstance(text, str)]
-    if not any(named or text.rstrip().endswith(_QUESTION_MARKS) for text in texts):
+    asks = any(named or text.rstrip().endswith(_QUESTION_MARKS) for text in texts)
+    if not asks and not (isinstance(asked, dict) and _may_ask(span.name, asked)):
         return False
     given = parse_nested_json(first_value(span.attributes, _OUTPUTS))
     reply = first_value(given, _ANSWERS) if isinstance(given, dict) else given
     return isinstance(reply, str) and len(reply.split()) >= _MIN_WORDS
+
+
+def _may_ask(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether an argument of a function is what somebody asked, not what it works on."""
+    text = first_value(arguments, _MAY_ASK)
+    if not isinstance(text, str) or len(text.split(None, 1)) < 2 or _CODE.match(text):
+        return False
+    return _ADDRESSED.isdisjoint(arguments) and _OTHER_WORK.search(_words(name)) is None
+
+
+def _words(name: str) -> str:
+    """Return a function's name with its words apart: `SendEmail` as `Send_Email`."""
+    return _INNER_CAPITAL.sub("_", name[:_MAX_NAME])
 
 
 def _fields(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:

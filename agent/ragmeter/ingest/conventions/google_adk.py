@@ -23,9 +23,11 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.ingest.spans import Span
 from ragmeter.reasons import Reason
+from ragmeter.trace import read_finish_reason
 
 _ADK_REQUEST = "gcp.vertex.agent.llm_request"
 _ADK_RESPONSE = "gcp.vertex.agent.llm_response"
+_ENDED_EMPTY = ("stop", "length", "content_filter")
 _ADK_CHUNKS = ("retrieved_context", "web", "maps")
 
 
@@ -63,9 +65,13 @@ def read_google_adk(span: Span, full: bool = True) -> SpanContent:
         content.calls_tools = content.answer is None and any(
             part.get("function_call") for part in _objects(parts)
         )
-        if response.get("error_code") is not None:
+        error_code = scalar_text(response.get("error_code"))
+        if error_code is not None and read_finish_reason(error_code) in _ENDED_EMPTY:
+            # the kit calls a reply without content by why it ended
+            content.answer = "" if content.answer is None else content.answer
+        elif error_code is not None:
             content.failed = True
-            content.error_type = scalar_text(response.get("error_code"))
+            content.error_type = error_code
             content.error = scalar_text(response.get("error_message"))
         _fill_grounding(content, response.get("grounding_metadata"))
     return content

@@ -10,7 +10,11 @@ from ragmeter.ingest.conventions.documents import (
     read_documents,
     read_tool_documents,
 )
-from ragmeter.ingest.conventions.key_tables import key_table, missing_documents_gap
+from ragmeter.ingest.conventions.key_tables import (
+    RETRIEVER_NAME,
+    key_table,
+    missing_documents_gap,
+)
 from ragmeter.ingest.conventions.otel_genai import fill_usage
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
@@ -65,9 +69,7 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
     documents: list[RetrievedDocument] | None = None
     content.role = _openllmetry_role(span)
     # a user may name a task so: `retrieve_documents`, but not `retrieval_chain`
-    may_retrieve = (
-        attributes.get(_TRACELOOP_KIND) == "task" and _RETRIEVES.match(_entity(span)) is not None
-    )
+    may_retrieve = attributes.get(_TRACELOOP_KIND) == "task" and _retrieves(_entity(span))
     if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or may_retrieve:
         documents = read_documents(_outputs(output))
         documents = _ranking(span) if documents is None else documents
@@ -115,6 +117,12 @@ def _ranking(span: Span) -> list[RetrievedDocument] | None:
             )
         )
     return ranked or None
+
+
+def _retrieves(name: str) -> bool:
+    """Return whether a task is named as one that retrieves: `retrieve_documents`, `get_context`."""
+    fetches = RETRIEVER_NAME.search(name) is not None and "retriev" not in name.lower()
+    return fetches or _RETRIEVES.match(name) is not None
 
 
 def _entity(span: Span) -> str:

@@ -14,6 +14,7 @@ from ragmeter.ingest.conventions.streams import read_event_lines
 from ragmeter.ingest.conventions.values import (
     first_count,
     first_text,
+    parse_cost,
     parse_nested_json,
     parse_number,
     scalar_text,
@@ -57,6 +58,7 @@ _REASON_ATTRIBUTES = (
     "gen_ai.completion.0.finish_reason",
     "langfuse.observation.metadata.finish_reason",
 )
+_BLOCKED = ("blockReason", "block_reason")  # Gemini
 _REPLY_KEYS = (
     "choices",
     "candidates",
@@ -135,6 +137,9 @@ def finish_reason(span: Span) -> str | None:
             details = node.get("incomplete_details")
             if isinstance(details, dict) and (reason := read_finish_reason(details.get("reason"))):
                 return reason
+            feedback = node.get("promptFeedback") or node.get("prompt_feedback")
+            if isinstance(feedback, dict) and first_text(feedback, _BLOCKED):
+                return "content_filter"  # of the prompt, so that no reply tells a reason
             for key in _REASON_KEYS:
                 reason = read_finish_reason(node.get(key))
                 # of the chunks of a stream, the last tells
@@ -177,6 +182,20 @@ def reply_tokens(span: Span) -> tuple[int | None, int | None]:
     return None, None
 
 
+def reply_cost(span: Span) -> float | None:
+    """Return the cost in USD that a reply's body tells, as gateways and Perplexity do."""
+    for body in reply_bodies(span):
+        for reply in reversed(_replies(body)):
+            for node in body_objects(reply):
+                usage = next((node[key] for key in _USAGE_KEYS if key in node), None)
+                cost = usage.get("cost") if isinstance(usage, dict) else None
+                if isinstance(cost, dict):
+                    cost = cost.get("total_cost")
+                if cost is not None and (told := parse_cost(cost)) is not None:
+                    return told
+    return None
+
+
 def has_choices(span: Span) -> bool:
     """Return whether a call was given several replies to choose from."""
     attributes = span.attributes
@@ -188,6 +207,9 @@ def has_choices(span: Span) -> bool:
         if isinstance(parameters, dict) and (parse_number(parameters.get("n")) or 0) > 1:
             return True
     if "gen_ai.completion.1.content" in attributes:
+        return True
+    choices = (event for event in span.events if event.name == "gen_ai.choice")
+    if any(parse_number(choice.attributes.get("index")) for choice in choices):
         return True
     if "llm.output_messages.1.message.content" in attributes:
         return True

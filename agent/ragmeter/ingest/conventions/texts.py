@@ -390,7 +390,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
                     texts.append(nested)
                 break
     parted += [_joined(texts, cited)] if texts else []
-    return scalar_text("\n".join(parted)), tools
+    return scalar_text(_joined(parted, cited=False)), tools
 
 
 def _are_parts(value: Sequence[Any]) -> bool:
@@ -482,6 +482,8 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
         return _is_nothing_generated(value) or (bool(messages) and reply_of(messages) == "")
     if not isinstance(value, dict):
         return False
+    if depth > 0 and value.keys() == {"role"}:  # of Gemini, whose limit went into thoughts
+        return True
     if _is_nothing_generated(value.get("results")):  # of Titan and watsonx
         return True
     for key in _CHOICES:

@@ -312,7 +312,8 @@ def read_hosted_documents(span: Span, *, of_run: bool) -> list[RetrievedDocument
                 found += read_documents(listed) or []
         if searched:
             break
-    return found if searched and (has_texts(found) or not found) else None
+    known = has_texts(found) or all(one.id for one in found)
+    return found if searched and known else None
 
 
 def _listed(value: Any, depth: int = 0) -> list[Any]:
@@ -359,6 +360,16 @@ def _are_messages(value: list[Any]) -> bool:
     return any(isinstance(one, dict) and "role" in one for one in value)
 
 
+def _web_pages(chunks: list[Any]) -> list[dict[str, Any]]:
+    """Return the pages of Google's search, of which a reply has addresses and no texts."""
+    pages = (chunk.get("web") for chunk in chunks if isinstance(chunk, dict))
+    return [
+        {"id": page["uri"], "metadata": {"title": page.get("title"), "url": page["uri"]}}
+        for page in pages
+        if isinstance(page, dict) and isinstance(page.get("uri"), str)
+    ]
+
+
 def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
     """Return the list of documents that an object of a reply holds, None for any other object."""
     kind = str(node.get("type") or "")
@@ -377,7 +388,7 @@ def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
                 if isinstance(chunk, dict)
             )
             held = [context for context in contexts if isinstance(context, dict)]
-            return held or None
+            return held or _web_pages(chunks) or None
     for key in _SEARCHED:
         listed = _listed(node.get(key))
         if listed and has_texts(read_documents(listed)):

@@ -17,6 +17,7 @@ from ragmeter.ingest.conventions.reply_facts import (
     finish_reason,
     has_choices,
     holds_reply,
+    reply_cost,
     reply_tokens,
     served_model,
 )
@@ -79,10 +80,16 @@ _IDENTITY_WORDS = frozenset(
         "conversationid",
         "chatid",
         "username",
-        "email",
         "visitor",
+        "employee",
+        "patient",
+        "student",
+        "caller",
+        "sender",
+        "person",
     )
 )
+_PERSONAL_WORDS = frozenset(("email", "phone", "username", "msisdn"))
 _ID_WORDS = frozenset(
     ("id", "ids", "uid", "uuid", "guid", "name", "key", "hash", "address", "identifier", "email")
 )
@@ -274,6 +281,8 @@ def compose_request(
 def is_identity(name: str) -> bool:
     """Return whether a tag or metadata of this name holds a session or a user."""
     words = [word.lower() for word in _NAME_WORD.findall(name)]
+    if words and words[-1] in _PERSONAL_WORDS:  # `customer_email`: that of a person, whoever it is
+        return True
     while len(words) > 1 and words[-1] in _ID_WORDS:
         words.pop()
     return bool(words) and words[-1] in _IDENTITY_WORDS
@@ -375,7 +384,8 @@ class _RequestFields:
         for retrieval in self.retrievals:
             if retrieval.role is not SpanRole.TOOL:
                 yield self._first([retrieval], _QUERY), Guess.RETRIEVAL_QUERY
-        for call in reversed(self.calls):
+        # what only grades an answer, or goes on from it, is not told the question as it was put
+        for call in (*reversed(self._answering(self.calls)), *reversed(self.calls)):
             yield self._first([call], _QUERY), Guess.USER_MESSAGE if self.retrievals else None
         for retrieval in self.retrievals:
             if retrieval.role is SpanRole.TOOL:
@@ -670,6 +680,8 @@ class _RequestFields:
         for call in self.calls[:_MAX_COMPARED_CALLS]:
             if call.preview.input_tokens is None and call.preview.output_tokens is None:
                 call.preview.input_tokens, call.preview.output_tokens = reply_tokens(call.span)
+            if call.preview.cost_usd is None:
+                call.preview.cost_usd = reply_cost(call.span)
         tokens_in, tokens_out, cost = sum_usage(self.nodes)
         if (tokens_in, tokens_out, cost) == (None, None, None):
             return None, None
