@@ -282,6 +282,63 @@ def test_what_is_no_request_or_unreadable_is_counted(tmp_path: Path) -> None:
     assert found["rejected"] == {"bad_json": 1}
 
 
+CONSOLE = json.dumps(
+    {"name": "chat", "context": {"trace_id": f"0x{7:032x}", "span_id": f"0x{8:016x}"}}, indent=4
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '{"trace_id": "x", "service": "s", "timestamp": 1, "query": "q"}',
+            "a native trace: those go to /v1/rag/traces, and files to `ragmeter score`",
+        ),
+        ('{"data": [{"traceID": "a", "spans": [], "processes": {}}]}', "Jaeger's JSON"),
+        ('[{"traceId": "a", "id": "b", "localEndpoint": {"serviceName": "s"}}]', "Zipkin's JSON"),
+        ('[{"id": "t", "input": "q", "observations": []}]', "an export of Langfuse"),
+        ('[{"id": "r", "run_type": "chain", "inputs": {}}]', "an export of LangSmith"),
+        ('{"info": {"trace_id": "t"}, "data": {"spans": []}}', "an export of MLflow"),
+        (CONSOLE, "what the SDK's ConsoleSpanExporter prints"),
+        (f"{CONSOLE}\n{CONSOLE}\n", "what the SDK's ConsoleSpanExporter prints"),
+    ],
+)
+def test_another_form_than_otlp_is_named(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "given.json").write_text(text)
+    shown = " ".join(printed(tmp_path / "given.json").split())
+    assert f"given.json: the body is {words}" in shown
+    assert "OTLP exporter" in shown or "native" in words
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"gen_ai.usage.cost": 0.0125}, "0.0125 USD, as a span tells it"),
+        ({}, "0.00045 USD, estimated from tokens, prices of 20"),
+        ({"gen_ai.response.model": "a-model-of-ours"}, "cost: no price of a-model-of-ours"),
+    ],
+)
+def test_the_cost_says_where_it_is_from(attributes: Mapping[str, object], words: str) -> None:
+    run = Run()
+    run.span(
+        "chat m",
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.response.model": "gpt-4o-mini",
+            "gen_ai.usage.input_tokens": 1_000,
+            "gen_ai.usage.output_tokens": 500,
+            "gen_ai.input.messages": json.dumps([{"role": "user", "content": "How long?"}]),
+            "gen_ai.output.messages": json.dumps([{"role": "assistant", "content": "A day."}]),
+            **attributes,
+        },
+    )
+    read = extract_requests(run.spans, OtlpSettings())
+    out = StringIO()
+    console = Console(file=out, width=600)
+    print_request(read.traces[0], read.origins[0], grade_fields(read.traces[0]), console)
+    assert words in out.getvalue()
+
+
 def test_passages_that_blank_lines_part_have_a_cure() -> None:
     run = Run()
     prompt = f"Context:\n{'One text of the handbook. ' * 3}\n\nAnother.\n\nQuestion: How long?"

@@ -47,6 +47,7 @@ def inspect(
     Nothing is scored or stored. The exit status is 1 if no request was found.
     """
     # late: the other commands need neither protobuf nor a client
+    from ragmeter.metrics.costs import list_prices
     from ragmeter.offline.inspection import (
         format_trace_lines,
         inspect_files,
@@ -70,7 +71,8 @@ def inspect(
         for line in format_trace_lines(inspection):
             typer.echo(escape_json(line))
     else:
-        print_inspection(inspection, out)
+        prices = list_prices().with_own(settings.costs.as_pairs())
+        print_inspection(inspection, out, prices=prices)
     if not inspection.traces:
         raise typer.Exit(1)
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.console.streams import escape_control
+from ragmeter.core.score import NoScore
 from ragmeter.ingest.files import open_input
 from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp import decode_logs, decode_traces
@@ -21,10 +22,12 @@ from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.requests.extraction import FieldOrigin, NotRequest, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
+from ragmeter.metrics.costs import PriceTable, estimate_cost, list_prices
 from ragmeter.reasons import Reason
 from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
+_MAX_UNREAD = 20  # bodies whose mistake is printed
 _MAX_NOT_REQUESTS = 20  # that are printed; JSON has all
 _MAX_SHOWN_CHARS = 300  # of a text on the terminal; JSON has the whole text
 
@@ -39,11 +42,13 @@ class Inspection:
         traces: Traces with the spans that gave their fields.
         not_requests: For each OTLP trace that is no request the span that comes nearest to one.
         rejected: Number of spans that cannot be decoded, by reason.
+        unread: What is wrong with bodies of which nothing can be read, and the cure.
     """
 
     traces: list[tuple[Trace, FieldOrigins]] = field(default_factory=list)
     not_requests: list[NotRequest] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
+    unread: list[str] = field(default_factory=list)
     spans: int = 0
     bodies: int = 0
 
@@ -72,6 +77,8 @@ def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
                 decoded = _decode(body)
             except UndecodableBody as error:
                 inspection.rejected[error.reason] += 1
+                if len(inspection.unread) < _MAX_UNREAD:
+                    inspection.unread.append(f"{path.name}: {error}")
                 continue
             inspection.rejected.update(decoded.reasons)
             for span in decoded.spans:
@@ -103,7 +110,7 @@ def _bodies(path: Path) -> Iterator[bytes]:
         data = file.read(MAX_BODY + 1)  # bounded, since a file may be endless
     if len(data) > MAX_BODY:
         raise OSError(f"{path}: more than {MAX_BODY} bytes")
-    if not is_json_body(data):
+    if not _is_json(data):
         yield data
         return
     lines = [line for line in data.splitlines() if line.strip()]
@@ -112,9 +119,14 @@ def _bodies(path: Path) -> Iterator[bytes]:
     yield from lines if alone else [data]
 
 
+def _is_json(body: bytes) -> bool:
+    """Return whether a body is JSON: a list is that of another form, and named as it."""
+    return is_json_body(body) or body[:1] == b"["
+
+
 def _decode(body: bytes) -> DecodedRequest:
     """Decode spans or else log events, as protobuf does not say which it holds."""
-    form = is_json_body(body)
+    form = _is_json(body)
     decoded = decode_traces(body, json=form)
     if decoded.spans or (form and b"esourceLogs" not in body and b"esource_logs" not in body):
         return decoded
@@ -136,6 +148,7 @@ def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
             {**asdict(one), "cure": _not_request_cure(one)} for one in inspection.not_requests
         ],
         "rejected": dict(inspection.rejected),
+        "unread": inspection.unread,
         "spans": inspection.spans,
         "bodies": inspection.bodies,
     }
@@ -148,9 +161,18 @@ def format_trace_lines(inspection: Inspection) -> Iterator[str]:
 
 
 def print_request(
-    trace: Trace, origins: FieldOrigins, grades: Mapping[str, str], out: Console
+    trace: Trace,
+    origins: FieldOrigins,
+    grades: Mapping[str, str],
+    out: Console,
+    *,
+    prices: PriceTable | None = None,
 ) -> None:
-    """Print a table of the fields of a trace, their values, grades and spans."""
+    """Print a table of the fields of a trace, their values, grades and spans.
+
+    What the tokens cost is estimated by `prices`, by default the list prices.
+    """
+    prices = prices or list_prices()
     table = Table(
         title=Text(escape_control(f"{trace.service}  {trace.trace_id}")), title_justify="left"
     )
@@ -158,7 +180,7 @@ def print_request(
     table.add_column("value", overflow="fold", ratio=3)
     table.add_column("source", overflow="fold")
     table.add_column("from", overflow="fold", ratio=1)
-    for name, value in _rows(trace):
+    for name, value in _rows(trace, prices):
         sources = (
             escape_control(f"{one.name} ({one.convention})")
             for one in origins.get(name, ())
@@ -170,6 +192,10 @@ def print_request(
     out.print(table)
     for advice in _advice(trace, origins):
         out.print(f"  {escape_control(advice)}", markup=False, highlight=False)
+    if estimate_cost(trace, prices) == NoScore(Reason.NO_PRICE):
+        cure = "set costs.prices, or let the call have gen_ai.usage.cost"
+        line = escape_control(f"cost: no price of {trace.model}; {cure}")
+        out.print(f"  {line}", markup=False, highlight=False)
 
 
 # What to change in the application's instrumentation, by the reason of a guess.
@@ -336,10 +362,12 @@ def describe_not_request(one: NotRequest) -> str:
     return escape_control(line + _not_request_cure(one))
 
 
-def print_inspection(inspection: Inspection, out: Console) -> None:
+def print_inspection(
+    inspection: Inspection, out: Console, *, prices: PriceTable | None = None
+) -> None:
     """Print a table for each request, then the counts."""
     for trace, origins in inspection.traces:
-        print_request(trace, origins, grade_fields(trace), out)
+        print_request(trace, origins, grade_fields(trace), out, prices=prices)
     alike: dict[tuple[str, str, str, str], list[NotRequest]] = {}
     for lost in inspection.not_requests:
         key = (lost.reason, lost.role, lost.nearest.name, lost.nearest.convention)
@@ -354,6 +382,8 @@ def print_inspection(inspection: Inspection, out: Console) -> None:
         if counts:
             listed = ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items()))
             out.print(f"{title}: {listed}", markup=False)
+    for line in inspection.unread:
+        out.print(escape_control(line), markup=False, highlight=False)
     out.print(
         f"{len(inspection.traces)} requests in {inspection.spans} spans of"
         f" {inspection.bodies} bodies"
@@ -363,7 +393,17 @@ def print_inspection(inspection: Inspection, out: Console) -> None:
     )
 
 
-def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
+def _cost(trace: Trace, prices: PriceTable) -> str:
+    """Return what a trace cost, as a span tells it or by the prices of its tokens."""
+    if trace.usage is not None and trace.usage.cost_usd is not None:
+        return f"{trace.usage.cost_usd:.3g} USD, as a span tells it"
+    estimated = estimate_cost(trace, prices)
+    if isinstance(estimated, NoScore):
+        return "-"
+    return f"{estimated:.3g} USD, estimated from tokens, prices of {prices.date}"
+
+
+def _rows(trace: Trace, prices: PriceTable) -> Iterator[tuple[str, str]]:
     passages = None
     if trace.passages is not None:
         listed = (
@@ -383,7 +423,9 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
     timings = {stage: s for stage, s in (trace.timings or {}).items() if s is not None}
     yield "timings", ", ".join(f"{stage} {s:.3f} s" for stage, s in timings.items()) or "-"
     usage = trace.usage.model_dump(exclude_none=True) if trace.usage else {}
+    usage.pop("cost_usd", None)
     yield "tokens", ", ".join(f"{name} {number}" for name, number in usage.items()) or "-"
+    yield "cost", _cost(trace, prices)
     yield "model", escape_control(trace.model or "-")
     cited = len(trace.citations or ())
     yield "citations", f"{cited} beside the text" if cited else "-"

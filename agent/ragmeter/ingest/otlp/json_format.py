@@ -17,6 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from ragmeter.ingest.native import BOM
+from ragmeter.ingest.otlp.foreign_forms import find_foreign_form, find_foreign_text
 from ragmeter.ingest.otlp.reader import (
     DecodedRequest,
     OtlpLimits,
@@ -364,14 +365,21 @@ def _records(
     """Yield every record with its scope; broken layers above the records are counted."""
     resource_keys, scope_keys, record_keys = _LOGS if logs else _SPANS
     size = len(body)
-    content = parse_json_body(body)
+    try:
+        content = parse_json_body(body)
+    except UndecodableBody as error:
+        printed = find_foreign_text(body)
+        if printed is None:
+            raise
+        raise UndecodableBody("bad_json", f"the body is {printed}") from error
     del body
+    resources = _field(content, *resource_keys) if isinstance(content, dict) else None
+    if resources is None and (form := find_foreign_form(content)) is not None:
+        raise UndecodableBody("bad_json", f"the body is {form}")
     if not isinstance(content, dict):
         raise UndecodableBody("bad_json", "the body is no JSON object")
-    resources = _field(content, *resource_keys)
     if resources is None and any(key in content for key in _NO_REQUEST):
-        cure = "; native traces go to /v1/rag/traces" if "trace_id" in content else ""
-        raise UndecodableBody("bad_json", f"the body has no {resource_keys[0]}{cure}")
+        raise UndecodableBody("bad_json", f"the body has no {resource_keys[0]}")
     if not isinstance(resources, list | None):
         raise UndecodableBody("bad_json", f"{resource_keys[0]} is no list")
     for item in resources or ():
