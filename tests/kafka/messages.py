@@ -73,7 +73,7 @@ class Processing:
             scored: list[tuple[Any, ScoreRecord]] = []
             if self.judge is not None:
                 tiers._sampler.paced = False  # every trace is drawn
-                tiers.instruments.scorers["judge"] = self.judge
+                tiers.tier_scorers["judge"] = self.judge
             if feedback:
                 for one in messages:
                     one.topic = settings.kafka.topics.feedback

@@ -245,9 +245,10 @@ def test_a_rate_of_zero_is_of_live_traffic_only() -> None:
 def test_no_password_of_the_address_is_kept() -> None:
     judge = {"base_url": "http://user:hush@127.0.0.1:9/v1", "model": "m", "api_key": "hush"}
     found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
-    assert found.probes is not None
-    assert "127.0.0.1:9" in str(found.probes.dump())
-    assert "hush" not in str([found.state(), found.probes.dump(), found.labels()])
+    judges = found.judges
+    assert judges.probes is not None
+    assert "127.0.0.1:9" in str(judges.probes.dump())
+    assert "hush" not in str([judges.state(), judges.probes.dump(), judges.labels()])
 
 
 def test_a_change_of_the_served_model_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -297,7 +298,7 @@ def test_a_second_judge_is_one_that_is_asked_in_another_way(
 ) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key": "k", "second": second}
     found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
-    assert set(found.state()) == judges
+    assert set(found.judges.state()) == judges
 
 
 def test_a_fresh_agent_judges_a_burst_of_ten(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def run_worker(
             readings=ProcessReadings(
                 problems=worker.problems,
                 waiting=lambda: app.score.waiting(settings.kafka.topics.traces),
-                judges=tiers.instruments.labels,
+                judges=tiers.judges.labels,
                 gauges=lambda: [*tiers.gauges(), *app.gauges()],
             ),
             parts=PARTS,

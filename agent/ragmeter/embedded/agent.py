@@ -225,7 +225,7 @@ class EmbeddedAgent(ServicesView):
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Return the labels of each judge as it is served now."""
-        return self._worker.draws.tiers.instruments()
+        return self._worker.draws.tiers.judges.labels()
 
     def gauges(self) -> Sequence[GaugeSample]:
         """Return the gauges of the agent. Hold `lock()`."""

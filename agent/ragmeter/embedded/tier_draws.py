@@ -130,7 +130,7 @@ class TierDraws(TierSampling):
     def gauges(self, label: Callable[[str], str]) -> list[GaugeSample]:
         """Return the gauges of the tiers; `label` gives the bounded name of a service."""
         builtin = ("ragmeter_sampling_scale", _BUILTIN_LABELS, self.terms.scale)
-        return [builtin, *self.scale_gauges(label), *self.tiers.gauges()]
+        return [builtin, *self.scale_gauges(label), *self.tiers.judges.gauges()]
 
     def restore(self, meta: Mapping[str, Any]) -> Counter[MetricScorer]:
         """Start from what the store holds; return the number of pending results by pair."""

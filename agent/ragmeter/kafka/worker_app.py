@@ -102,9 +102,9 @@ class WorkerApp:
             EvidenceFetcher(settings, self.state, preparer, reader).run,
             lambda: follow_lag(self._answered, self.score, self.state),
         ]
-        if tiers.instruments.probes is not None:
+        if tiers.judges.probes is not None:
             home = partition_for_key(PROBE_KEY, kafka.partitions)
-            probes = ProbeJob(tiers.instruments.probes, self.state, tiers, home, clock=time.time)
+            probes = ProbeJob(tiers.judges.probes, self.state, tiers, home, clock=time.time)
             self.jobs.append(probes.run)
 
     def _state_owner(self, group: StateGroup, tp: TopicPartition) -> PartitionOwner:

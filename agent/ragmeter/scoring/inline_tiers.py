@@ -71,7 +71,7 @@ class InlineTiers(TierSampling):
     ) -> None:
         self._deadline = deadline
         self._most = settings.kafka.in_flight
-        self.instruments = ConfiguredTiers(
+        configured = ConfiguredTiers(
             settings,
             observe=partial(count_attempt, counters.inc),
             count=partial(count_verdict, counters.inc, MAIN_JUDGE),
@@ -79,7 +79,8 @@ class InlineTiers(TierSampling):
             background=True,
         )
         self._counters = counters
-        scorers = self.instruments.scorers
+        self.tier_scorers = scorers = configured.scorers
+        self.judges = configured.judges
         super().__init__(settings, scorers, build_controllers(settings, scorers), clock)
         limits = settings.limits
         self._names = LabelBounds(
@@ -102,7 +103,7 @@ class InlineTiers(TierSampling):
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> InlineTiers:
-        for scorer in self.instruments.scorers.values():
+        for scorer in self.tier_scorers.values():
             if isinstance(scorer, contextlib.AbstractAsyncContextManager):
                 await self._stack.enter_async_context(scorer)
         if self.ahead is not None:
@@ -149,7 +150,7 @@ class InlineTiers(TierSampling):
             return Reason.TIMEOUT
         try:
             async with time_limit(self._deadline), self._place(tier):
-                scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
+                scores = await score_live_tier(self.tier_scorers[tier], trace, cost)
             breaker.succeeded(ticket)
             return scores
         except TimeoutError:
@@ -204,4 +205,4 @@ class InlineTiers(TierSampling):
 
     def gauges(self) -> list[GaugeSample]:
         """Return the state of the tiers, and the scale of sampling rates by tier and service."""
-        return [*self.scale_gauges(self._names.service), *self.instruments.gauges()]
+        return [*self.scale_gauges(self._names.service), *self.judges.gauges()]

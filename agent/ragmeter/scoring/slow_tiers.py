@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ragmeter.config.scoring import HhemSettings, SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, GaugeSample
-from ragmeter.core.judging import MAIN_JUDGE, JudgeInstrument
+from ragmeter.core.judging import MAIN_JUDGE
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import LimitedScorer, MetricScorer, ScoringCost, Tier, TierScorer
 from ragmeter.metrics.canary.specs import canary_judge_pairs, relabel_canary_scores
@@ -223,6 +223,24 @@ class ProbeResults:
             await asyncio.sleep(_PROBE_CHECK_SECONDS)
 
 
+class NoJudges:
+    """What stands in the place of `ConfiguredJudges` where no judge is configured."""
+
+    probes: ProbeRunner | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what the judges need after a restart."""
+        return {}
+
+    def gauges(self) -> list[GaugeSample]:
+        """Return whether the servers of the judges are up."""
+        return []
+
+    def labels(self) -> list[dict[str, str]]:
+        """Return the labels of each judge and prompt."""
+        return []
+
+
 @dataclass(frozen=True, slots=True)
 class SlowTiers:
     """The slow tiers of an agent and what belongs to them.
@@ -240,18 +258,11 @@ class SlowTiers:
     spending: TierSpending = field(default_factory=TierSpending)
     probes: ProbeResults = field(default_factory=ProbeResults)
     jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
-    judges: ConfiguredTiers | None = None
-    gauges: Callable[[], Sequence[GaugeSample]] = lambda: ()
+    judges: ConfiguredJudges | NoJudges = field(default_factory=NoJudges)
     close: Callable[[], None] = lambda: None
-
-    def instruments(self) -> list[dict[str, str]]:
-        """Return the labels of each judge and prompt as it is served now."""
-        return self.judges.labels() if self.judges else []
 
     def state(self) -> dict[str, Any]:
         """Return what the tiers need after a restart, JSON-able by name."""
-        if self.judges is None:
-            return {}
         return {"judges": {**self.judges.state(), "probes": self.probes.state}}
 
 
@@ -266,14 +277,15 @@ class ConfiguredTiers:
 
     Args:
         verdicts: Remembers verdicts of the judge; in memory by default.
-        saved: What `state` returned before a restart.
+        saved: What `judges.state` returned before a restart.
         count: Called with the source of each verdict (see `CachedJudge`).
         watched: Whether the traces are live traffic: probes watch the judge, canaries are not
             judged twice, and the rates of sampling hold, so that a rate of 0 loads no model.
         background: Whether the local model lets whatever else runs on the machine go first.
 
     Attributes:
-        probes: Runs the probes of the judge, if there are any.
+        scorers: The tiers that are configured.
+        judges: The judge, its second opinion and its probes.
 
     Raises:
         ragmeter.scorers.hhem.model.ModelError: The model cannot be loaded.
@@ -291,12 +303,11 @@ class ConfiguredTiers:
         background: bool = False,
     ) -> None:
         self.scorers: dict[Tier, TierScorer] = {}
-        self.probes: ProbeRunner | None = None
-        self._judges: ConfiguredJudges | None = None
+        self.judges: ConfiguredJudges | NoJudges = NoJudges()
         if settings.judge.base_url is not None:
             from ragmeter.scoring.judges import ConfiguredJudges
 
-            self._judges = ConfiguredJudges(
+            judges = self.judges = ConfiguredJudges(
                 settings,
                 verdicts=verdicts,
                 saved=saved,
@@ -304,33 +315,11 @@ class ConfiguredTiers:
                 count=count,
                 watched=watched,
             )
-            self.probes = self._judges.probes
-            self.scorers["judge"] = self._judges.tier
+            self.scorers["judge"] = judges.tier
         if watched and not settings.sampling.model:
             log.info("the local model is off: sampling.model is 0")
         elif model := build_model_tier(settings, NICENESS if background else 0):
             self.scorers["model"] = model
-
-    def instruments(self, fingerprints: Iterable[str]) -> list[JudgeInstrument]:
-        """Return the judges behind these fingerprints of scores, as served and asked."""
-        return self._judges.instruments(fingerprints) if self._judges else []
-
-    async def close(self) -> None:
-        """Close the clients of the judges."""
-        if self._judges:
-            await self._judges.close()
-
-    def state(self) -> dict[str, Any]:
-        """Return what the judges need after a restart, JSON-able."""
-        return self._judges.state() if self._judges else {}
-
-    def gauges(self) -> list[GaugeSample]:
-        """Return whether the servers are up, and each judge's calls in flight and their limit."""
-        return self._judges.gauges() if self._judges else []
-
-    def labels(self) -> list[dict[str, str]]:
-        """Return for each judge and prompt the models, the prompt and the fingerprint."""
-        return self._judges.labels() if self._judges else []
 
 
 def build_model_tier(settings: Settings, niceness: int = 0) -> TierScorer | None:
@@ -404,7 +393,7 @@ def build_slow_tiers(
     if "model" in tiers.scorers and settings.hhem.path is None:  # HHEM takes what its rates ask for
         replays["model"] = ReplayBudget(settings.models.cpu_share, time.process_time)
     probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
-    runner = tiers.probes
+    runner = tiers.judges.probes
     return SlowTiers(
         scorers=tiers.scorers,
         controllers=build_controllers(settings, tiers.scorers),
@@ -412,7 +401,6 @@ def build_slow_tiers(
         spending=spending,
         probes=probes,
         jobs=[lambda: probes.run(runner)] if runner else [],
-        judges=tiers,
-        gauges=tiers.gauges,
+        judges=tiers.judges,
         close=close.close,
     )

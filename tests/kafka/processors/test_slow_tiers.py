@@ -75,7 +75,7 @@ def in_line(
         async with InlineTiers(settings, Counters(), deadline=deadline) as tiers:
             tiers._sampler.paced = False  # every trace is drawn
             if fake is not None:
-                tiers.instruments.scorers["judge"] = fake
+                tiers.tier_scorers["judge"] = fake
             return await work(tiers)
 
     return asyncio.run(go())
