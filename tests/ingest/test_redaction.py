@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -115,6 +116,27 @@ def test_fields_of_a_rule() -> None:
     rule = {"name": "email", "fields": ["answer"], "replacement": "\\1<gone>"}
     redacted = Redactor(privacy(redact=[rule])).trace(trace(query=MAIL, answer=MAIL), {}).trace
     assert (redacted.query, redacted.answer) == (MAIL, "\\1<gone>")
+
+
+@pytest.mark.parametrize("names", list(permutations(("head", "tail"))))
+def test_of_two_findings_that_overlap_all_is_replaced(names: tuple[str, str]) -> None:
+    """Neither the beginning nor the end of a secret stays in the clear."""
+    patterns = {"head": "first-middle", "tail": "middle-lasts"}
+    rules = [{"name": name, "pattern": patterns[name]} for name in names]
+    good = trace(answer="It is first-middle-lasts, they say.")
+    redacted = Redactor(privacy(redact=rules)).trace(good, {}).trace
+    assert redacted.answer == f"It is [{names[0]}], they say."
+
+
+def test_a_finding_that_joins_two_longer_ones_makes_them_one() -> None:
+    rules = [
+        {"name": "left", "pattern": "first-middle"},
+        {"name": "right", "pattern": "middle-in-the-end"},
+        {"name": "bridge", "pattern": "e and m"},
+    ]
+    good = trace(answer="It is first-middle and middle-in-the-end, they say.")
+    redacted = Redactor(privacy(redact=rules)).trace(good, {}).trace
+    assert redacted.answer == "It is [right], they say."
 
 
 def test_citations_move_with_the_text() -> None:

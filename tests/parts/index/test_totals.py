@@ -215,3 +215,32 @@ def test_of_equal_times_the_oldest_version_gives_way() -> None:
         found.add(event(number, index_version=f"v{number}"), at=1_790_000_000.0)
     assert found.add(event(90, index_version="new"), at=1_790_000_001.0) == "counted"
     assert {one.version for one in found.versions()} == {"new", "v1", "v2", "v3", "v4"}
+
+
+def test_a_version_as_old_as_the_oldest_takes_no_place() -> None:
+    found, _ = made()
+    for number in range(KEPT_VERSIONS):
+        at = 1_790_000_000.0 + number
+        found.add(event(number, index_version=f"v{number}"), at=at)
+    assert found.add(event(90, index_version="new"), at=1_790_000_000.0) == "old_version"
+    assert {one.version for one in found.versions()} == {"v0", "v1", "v2", "v3", "v4"}
+
+
+@pytest.mark.parametrize("names", [("v1", "v2"), ("v2", "v1")])
+def test_of_equal_times_the_first_name_is_current_whichever_came_first(
+    names: tuple[str, str],
+) -> None:
+    found, _ = made()
+    for number, name in enumerate(names):
+        found.add(event(number, index_version=name), at=1_790_000_000.0)
+    assert [(one.version, one.current) for one in found.versions()] == [
+        ("v1", True),
+        ("v2", False),
+    ]
+
+
+def test_an_event_that_comes_late_does_not_set_back_the_time_of_its_version() -> None:
+    found, _ = made()
+    found.add(event(1), at=1_790_000_060.0)
+    found.add(event(2), at=1_790_000_000.0)
+    assert values(found, "last_event_timestamp_seconds") == {("kb", "v1"): 1_790_000_060.0}

@@ -142,6 +142,17 @@ def test_one_that_rose_less_than_the_rest_explains_no_fall() -> None:
     assert "more than the others" not in found.text
 
 
+def test_a_share_that_moved_the_mean_up_explains_no_fall() -> None:
+    """There is less of the worst, and much less of the best: only that made the mean fall."""
+    found = story(
+        {"task_best": (4750, 5000), "task_fair": (1200, 2000), "task_worst": (600, 3000)},
+        {"task_best": (950, 1000), "task_fair": (4200, 7000), "task_worst": (400, 2000)},
+    )
+    assert "task=best from 50 % to 10 % of the traffic" in found.text
+    assert "task=fair from 20 % to 70 % of the traffic" in found.text
+    assert "task=worst" not in found.text
+
+
 def test_shares_that_move_without_moving_the_mean_are_no_news() -> None:
     before = {"task_a": (1760, 2000), "task_b": (1800, 2000)}
     found = story(before, {"task_a": (820, 1200), "task_b": (560, 800)})
