@@ -266,7 +266,7 @@ def test_grpc_over_http_is_told_the_cure(tmp_path: Path) -> None:
         (b"\0\0\0\0\3\n\1x", PROTOBUF, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
         (b'{"trace_id": "t1", "service": "s"}', JSON, "a native trace: those go to /v1/rag/traces"),
         (b'[{"traceId": "t1"}]', JSON, "the body is no JSON object"),
-        (b'{"spans": [{}]}', JSON, "the body is Jaeger's JSON"),
+        (b'{"spans": [{}]}', JSON, "the body has no resourceSpans"),
         (b'{"data": [{"traceID": "t1"}]}', JSON, "the body is Jaeger's JSON"),
     ],
     ids=["json", "protobuf", "gzip", "zstd", "grpc", "native", "list", "other", "jaeger"],
