@@ -190,6 +190,9 @@ def read_livekit(span: Span, full: bool = True) -> SpanContent:
         content.answer = scalar_text(_livekit(span, "response.text"))
         calls = parse_nested_json(_livekit(span, "response.function_calls"))
         content.calls_tools = content.answer is None and bool(calls)
+        silent = any(attributes.get(f"{prefix}response.text") == "" for prefix in _LIVEKIT_TEXTS)
+        if silent and content.answer is None and not content.calls_tools:
+            content.answer = ""
     return content
 
 

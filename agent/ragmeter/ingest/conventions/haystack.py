@@ -118,9 +118,12 @@ def _fill_haystack_answer(content: SpanContent, output_value: Any) -> None:
     for key in _HAYSTACK_REPLIES:
         for outputs in list(output_value.values())[:_MAX_COMPONENTS]:
             if isinstance(outputs, dict) and outputs.get(key):
-                content.answer, content.answer_gap = _find_generated_answer(outputs[key])
-                if content.answer is not None:
+                answer, content.answer_gap = _find_generated_answer(outputs[key])
+                content.answer = content.answer if answer is None else answer
+                if content.answer:  # an empty one stays, unless another component has replied
                     return
+    if content.answer is not None:
+        return
     if any(key in output_value for key in _HAYSTACK_REPLIES):
         content.answer, content.answer_gap = find_answer(output_value)
 

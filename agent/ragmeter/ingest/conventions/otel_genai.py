@@ -201,6 +201,8 @@ def _read_event(role: str, body: Mapping[str, Any]) -> list[ChatMessage]:
     inner = parse_nested_json(body.get("message"))
     if isinstance(inner, str) and inner:
         return [ChatMessage(role, inner)]
+    if role == "assistant" and inner in ("", []):  # Strands
+        return [ChatMessage(role, empty=True)]
     source = inner if isinstance(inner, dict) else body
     content = parse_nested_json(source.get("content"))
     if isinstance(content, dict) and "parts" in content:  # of Google's own kit

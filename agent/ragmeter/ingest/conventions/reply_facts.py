@@ -36,6 +36,7 @@ _BODIES = (
     "raw_response",
     "response_data",
     "braintrust.output_json",
+    "haystack.component.output",
 )
 _REPLY_EVENTS = ("gen_ai.output.messages", "gen_ai.client.inference.operation.details")
 _REASON_KEYS = (

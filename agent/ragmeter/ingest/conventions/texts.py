@@ -478,6 +478,8 @@ def _is_empty_reply(value: Any, depth: int = 0) -> bool:
         stream = read_stream(value)
         if stream is not None:
             return stream.text == ""
+        if value and all(isinstance(one, str) and not one.strip() for one in value):
+            return True
         messages = read_messages(value)
         return _is_nothing_generated(value) or (bool(messages) and reply_of(messages) == "")
     if not isinstance(value, dict):
