@@ -14,6 +14,7 @@ from ragmeter.reasons import Reason
 from ragmeter.trace import MISSING_REASONS, Trace
 
 from deploy.pages import main, replaced
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -52,7 +53,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_row("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_project_lead_somewhere(page: Path) -> None:
     """Sphinx checks those within docs/ too; this one the rest, and without its environment."""
     for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", page.read_text()):

@@ -21,6 +21,7 @@ from pytest_httpserver import HTTPServer
 from ragmeter.trace import Trace
 
 from examples import demo, mtrag
+from tests.tables import each_row
 from tests.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -152,7 +153,7 @@ def test_clear_terms_are_kept(kept: dict[str, Any]) -> None:
     assert mtrag.doubtful(kept) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dropped", "reason"),
     [
         (row(meta={"collection": "mt-rag-fiqa-beir"}), "finance"),

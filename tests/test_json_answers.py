@@ -11,6 +11,8 @@ from ragmeter.json_answers import read_json_answer
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.trace import Trace
 
+from tests.tables import each_row
+
 TEXT = 'Refunds take "14 days" after the parcel has reached us.\nReturns are free [1].'
 SECOND = "Returns are free."
 
@@ -39,8 +41,8 @@ SAME: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("document", SAME)
-@pytest.mark.parametrize(
+@each_row("document", SAME)
+@each_row(
     "form",
     [
         "{}",
@@ -67,7 +69,7 @@ def test_other_notations_of_an_object_are_read() -> None:
     assert read_json_answer('{"answer": 14}') == "14"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -93,7 +95,7 @@ def test_any_other_answer_stays_as_it_is(text: str) -> None:
     assert read_json_answer(text) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '{"answer": ""}',

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from ragmeter.core.score import NoScore, Score, ScoreState
 from ragmeter.reasons import Reason
 
 from tests.sources import nodes
+from tests.tables import each_row
 from tests.test_house import modules
 
 # Words that stand for other things as well: outcomes of requests and attempts, reasons of dead
@@ -84,7 +84,7 @@ def test_every_reason_is_given_somewhere() -> None:
     assert {reason.name for reason in Reason} - named - by_status == set()
 
 
-@pytest.mark.parametrize("reason", Reason)
+@each_row("reason", Reason)
 def test_a_reason_is_written_as_its_text(reason: Reason) -> None:
     assert reason.name == reason.value.upper()
     score = Score("grounding", "builtin", ScoreState.UNSCORED, reason=NoScore(reason).reason)

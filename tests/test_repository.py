@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources import ROOT, nodes, tree
+from tests.tables import each_row
 from tests.waiting import PATIENCE
 
 PACKAGES = ("agent", "exporters")
@@ -189,7 +190,7 @@ def test_agent_knows_no_prometheus() -> None:
     assert users == []
 
 
-@pytest.mark.parametrize("part", PURE)
+@each_row("part", PURE)
 def test_pure_parts_import_no_input_or_output(part: str) -> None:
     found = [
         f"{path}: {name}"
@@ -201,7 +202,7 @@ def test_pure_parts_import_no_input_or_output(part: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("part", PURE)
+@each_row("part", PURE)
 def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
     found = [
         f"{path}:{node.lineno}: {name}"
@@ -276,9 +277,7 @@ def test_versions_of_python_are_declared_alike() -> None:
     assert set(declared) <= set(tested)
 
 
-@pytest.mark.parametrize(
-    "name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "OTHER"]
-)
+@each_row("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "OTHER"])
 def test_one_variable_names_the_authorities_for_all_that_fetches(name: str) -> None:
     """uv reads SSL_CERT_FILE, pip REQUESTS_CA_BUNDLE."""
     shown = "include Makefile\nshow:\n\t@echo $$SSL_CERT_FILE $$REQUESTS_CA_BUNDLE\n"

@@ -9,6 +9,8 @@ from ragmeter.metrics.builtin import PreparedTrace, score_cheap
 from ragmeter.thoughts import find_thoughts, without_spans
 from ragmeter.trace import Trace
 
+from tests.tables import each_row
+
 ANSWER = "The warranty is 24 months [1]."
 
 
@@ -18,7 +20,7 @@ def trace(answer: str, **fields: object) -> Trace:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         f"<think>Maybe 36 [9].</think>\n\n{ANSWER}",
@@ -83,7 +85,7 @@ def test_thoughts_alone_are_an_empty_answer(text: str) -> None:
     assert scores["empty_answer"] == 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         ANSWER,
@@ -122,7 +124,7 @@ def test_citations_move_with_the_answer() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "piece",
     ["<think>", "</think>", "```", "`a", "<", "<|channel|>", "[THINK]", "[[ ## reasoning ## ]]"],
 )

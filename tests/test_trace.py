@@ -7,6 +7,8 @@ import pytest
 from pydantic import ValidationError
 from ragmeter.trace import Calculation, Reference, SpanRef, Trace
 
+from tests.tables import each_row
+
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -21,7 +23,7 @@ def test_the_ids_of_a_span_are_kept_in_lower_case() -> None:
     assert Trace.model_validate_json(found.model_dump_json()).span == found.span
 
 
-@pytest.mark.parametrize(
+@each_row(
     "span",
     [
         None,
@@ -38,7 +40,7 @@ def test_a_span_that_is_none_costs_no_trace(span: object) -> None:
     assert trace(span).span is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         {"supports": [{"rel_path": "a"}], "support_groups": [[0, 1]]},

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
 
@@ -53,7 +53,7 @@ def texts() -> list[tuple[Path, str]]:
     ]
 
 
-@pytest.mark.parametrize("phrase", PHRASES)
+@each_row("phrase", PHRASES)
 def test_a_phrase_that_readers_stumbled_over_is_gone(phrase: str) -> None:
     wanted = re.compile(phrase, re.IGNORECASE)
     found = [

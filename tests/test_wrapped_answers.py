@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 
-import pytest
 from ragmeter.json_answers import read_answer_text, read_json_sources
 from ragmeter.wrapped_answers import read_wrapped_answer
+
+from tests.tables import each_row
 
 TEXT = "The warranty of the kettle is 24 months from the date of purchase [1]."
 INNER = json.dumps({"answer": TEXT, "sources": ["d1"]})
@@ -40,7 +41,7 @@ WRAPPED = {
 }
 
 
-@pytest.mark.parametrize("form", WRAPPED)
+@each_row("form", WRAPPED)
 def test_the_text_inside_is_read(form: str) -> None:
     assert read_answer_text(WRAPPED[form]).strip() == TEXT
 
@@ -55,7 +56,7 @@ def test_sources_within_marks_are_read() -> None:
         assert read_json_sources(WRAPPED[form], TEXT) == [(None, None, ["d1"])]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         TEXT,
@@ -73,7 +74,7 @@ def test_any_other_answer_stays_as_it_is(text: str) -> None:
     assert read_answer_text(text) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "<|" + " " * 190_000 + "x",

@@ -16,6 +16,7 @@ from ragmeter.alerts.alert import (
 from ragmeter.parts.incidents.engine import AlertEngine
 
 from tests.parts.incidents.fakes import FakeWindows, around, rule
+from tests.tables import each_row
 
 
 def fired(service: str = "bot", **changes: object) -> Alert:
@@ -51,9 +52,7 @@ def test_values_are_not_templates() -> None:
     assert alert.summary == "<{threshold}{service.__class__}>"
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "}", "{0}", "{}", "{a.b}", "{a[0]}", "{value!r}", "{value:9}", "{no}"]
-)
+@each_row("text", ["{", "}", "{0}", "{}", "{a.b}", "{a[0]}", "{value!r}", "{value:9}", "{no}"])
 def test_anything_but_a_plain_known_field_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"brace|unknown field"):
         check_template(text)
@@ -70,7 +69,7 @@ def test_texts_are_bounded() -> None:
     assert len(fill_template("{a}" * 300, {"a": "b" * 200})) == 1000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"), [(None, "-"), (0.0, "0"), (0.12345, "0.123"), (1234.5, "1234"), (-2.0, "-2")]
 )
 def test_numbers_are_short(value: float | None, text: str) -> None:

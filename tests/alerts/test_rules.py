@@ -10,6 +10,8 @@ from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rule
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
 from ragmeter.metrics.registry import metric_specs
 
+from tests.tables import each_row
+
 GOOD: dict[str, Any] = {
     "name": "R",
     "severity": "warning",
@@ -84,7 +86,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), MISTAKES, ids=str)
+@each_row(("changes", "words"), MISTAKES, ids=str)
 def test_a_mistake_names_itself(changes: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(RuleError) as caught:
         parse(changes)
@@ -98,7 +100,7 @@ def test_all_mistakes_of_a_rule_are_told_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "words"),
     [
         ([], "one key, `rules`"),
@@ -257,7 +259,7 @@ def test_an_unscored_rule_matches_by_globs_cutoffs_included() -> None:
     assert rule.unscored.matches("precision_at_k:5", "umbrela")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "notified"),
     [
         ({"scorer": "judge"}, "an unscored rule takes no scorer beside it"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[2]
 STARTED = sorted(
@@ -63,7 +63,7 @@ def test_training_needs_no_benchmark() -> None:
     ] == []
 
 
-@pytest.mark.parametrize(("benchmark", "module"), STARTED)
+@each_row(("benchmark", "module"), STARTED)
 def test_a_module_that_is_started_is_a_program(benchmark: str, module: str) -> None:
     source = ROOT / "agent" if module.startswith("ragmeter") else ROOT
     path = source.joinpath(*module.split("."))

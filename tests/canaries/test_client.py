@@ -16,6 +16,7 @@ from ragmeter.canaries.suite import CanarySuite
 from ragmeter.trace import CANARY, Trace
 
 from tests.canaries.suites import replying, suite
+from tests.tables import each_row
 
 REPLY = {
     "data": {"text": "In 14 days [d1]."},
@@ -118,7 +119,7 @@ def test_passages_that_no_trace_takes_are_named_in_the_log(
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "status", "why"),
     [
         ({"reply": "x"}, 200, "the reply has no text at 'answer'; it has reply"),

@@ -25,6 +25,7 @@ from werkzeug import Request, Response
 
 from tests.canaries.suites import suite
 from tests.scorers.judge.fakes import FakeJudge
+from tests.tables import each_row
 from tests.traces import make_trace
 
 ABSTENTION = ("abstention_accuracy", "unanswerable_hallucination")
@@ -63,7 +64,7 @@ def abstention(scores: list[Score]) -> dict[tuple[str, str], float | str | None]
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "label", "accuracy"),
     [
         (REFUSAL, "none", 1.0),

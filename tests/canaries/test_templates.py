@@ -12,10 +12,12 @@ from ragmeter.canaries.templates import (
     template_names,
 )
 
+from tests.tables import each_row
+
 DOCUMENT = {"data": {"answer": "x", "a/b": 1, "0": "zero"}, "list": [{"id": "p"}, None], "": 5}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "found"),
     [
         ("$", DOCUMENT),
@@ -42,7 +44,7 @@ def test_what_stands_at_a_place(place: str, found: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("place", ["", "a..b", "a.", "a[x]", "a[", "[1", "$x y]", "a[1]b"])
+@each_row("place", ["", "a..b", "a.", "a[x]", "a[", "[1", "$x y]", "a[1]b"])
 def test_what_is_no_place(place: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(JsonPath).validate_python(place)

@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
+from tests.tables import each_row
 from tests.waiting import PATIENCE
 
 # the module that takes long to import is one that is ended meanwhile
@@ -24,7 +23,7 @@ start()
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "status"),
     [
         ("worker", 0),

@@ -14,6 +14,8 @@ from ragmeter.config.loader import ConfigError, dump_settings, iter_settings
 from ragmeter.config.settings import Settings
 from ragmeter.core.redaction_rules import BUILTIN_RULES
 
+from tests.tables import each_row
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -54,7 +56,7 @@ def test_objects_in_the_environment_are_json() -> None:
     assert settings.sampling.services["bot"].judge == 0.5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tree", "words"),
     [
         ({"http": {"metrics_port": 99999}}, ["http.metrics_port", "99999", "65535"]),
@@ -140,7 +142,7 @@ def test_a_share_may_be_off() -> None:
     assert load_settings(environ={}, overrides={"sampling": {"model": False}}).sampling.model == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "words"),
     [
         ("RAGMETER_OTLP__TOOL_NAMES", "['a', 'b']", 'a list is a,b or ["a", "b"]'),
@@ -268,7 +270,7 @@ def test_a_variable_in_a_path_is_a_mistake(path: str) -> None:
     assert "takes no variables" in found
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "127.0.0.1:9000",
@@ -320,7 +322,7 @@ def test_a_file_that_is_no_yaml_is_one_line_without_a_secret(
     assert "\n" not in found
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         {"name": "kb", "url": "http://h/{id}", "headers": {"Authorization": "hush"}},

@@ -8,6 +8,8 @@ from ragmeter.config.kafka import TOPIC_KINDS
 from ragmeter.config.loader import ConfigError, dump_settings
 from ragmeter.config.settings import Settings
 
+from tests.tables import each_row
+
 WORDS = {"username": "u", "password": "secret-word"}
 OAUTH = {"protocol": "SASL_SSL", "mechanism": "OAUTHBEARER"}
 TOKEN = {"token_file": "f"}
@@ -55,7 +57,7 @@ def test_the_client_of_a_token_endpoint_can_come_from_the_environment() -> None:
     assert "secret-word" not in dump_settings(found) + repr(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tree", "words"),
     [
         ({"bootstrap_servers": ["kafka://a:1"]}, ["kafka.bootstrap_servers", "host:port"]),

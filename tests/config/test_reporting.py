@@ -6,6 +6,8 @@ import pytest
 from ragmeter.app.settings import load_settings
 from ragmeter.config.loader import ConfigError, dump_settings
 
+from tests.tables import each_row
+
 HERE = "http://collector:4318"
 
 
@@ -34,7 +36,7 @@ def test_all_of_it_comes_from_the_environment() -> None:
     assert "aHVzaA" not in repr(settings)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "endpoint",
     ["collector:4318", "ftp://h", f"{HERE}/v1/logs", f"{HERE}/v1/traces/", f"{HERE}?k=v"],
 )

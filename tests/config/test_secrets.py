@@ -29,6 +29,7 @@ from ragmeter.server.access import AccessPolicy
 
 from tests.crash import RAGMETER, start
 from tests.ports import free_port
+from tests.tables import each_row
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -132,10 +133,8 @@ def test_no_secret_is_in_a_dump_or_a_representation(tree: dict[str, Any]) -> Non
     assert all(secret(name) not in text for name in ("all", "s", "m", "judge") for text in shown)
 
 
-@pytest.mark.parametrize("key", sorted(secret_settings()))
-@pytest.mark.parametrize(
-    "wrong", [[MARK], {"x": MARK}, [{"x": [MARK]}]], ids=["list", "map", "deep"]
-)
+@each_row("key", sorted(secret_settings()))
+@each_row("wrong", [[MARK], {"x": MARK}, [{"x": [MARK]}]], ids=["list", "map", "deep"])
 def test_no_secret_is_in_a_mistake_about_it(key: str, wrong: object) -> None:
     tree = copy.deepcopy(PLANTED_TOKEN if ".oauth." in key else PLANTED)
     node: Any = tree

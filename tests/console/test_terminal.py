@@ -11,8 +11,10 @@ from ragmeter.console.terminal import check_output_path
 from ragmeter.core.errors import UsageError
 from ragmeter.ingest.files import STDIN
 
+from tests.tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("text", "shown"),
     [
         ("plain ü", "plain ü"),

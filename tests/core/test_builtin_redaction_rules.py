@@ -15,6 +15,8 @@ from ragmeter.core.redaction_rules import BUILTIN_RULES, RedactionRule
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.scorers.llm.dialect import clean_text
 
+from tests.tables import each_row
+
 CASES: dict[str, list[dict[str, Any]]] = parse_yaml(
     Path(__file__).with_name("redaction_cases.yaml").read_text("utf-8")
 )
@@ -24,7 +26,7 @@ def found(name: str, text: str) -> list[str]:
     return [text[start:end] for start, end in RedactionRule(name, None, None, 5.0).spans(text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "wanted"),
     [
         ("email", "to a.b+c@ex-ample.co.uk, <x@y.de>, x@y", ["a.b+c@ex-ample.co.uk", "x@y.de"]),
@@ -73,12 +75,12 @@ def test_the_next_finding_is_not_swallowed_by_a_candidate() -> None:
     assert found("credit_card", text) == ["4111 1111 1111 1111"] * 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "case",
     [case for cases in CASES.values() for case in cases],
     ids=[f"{rule}: {case['form']}" for rule, cases in CASES.items() for case in cases],
 )
-@pytest.mark.parametrize("backwards", [False, True])
+@each_row("backwards", [False, True])
 def test_forms_that_are_recognised_and_that_are_not(case: dict[str, Any], backwards: bool) -> None:
     found = redactor_of_all(backwards).text(case["text"], {})
     assert found == case.get("becomes", case["text"])
@@ -92,7 +94,7 @@ def redactor_of_all(backwards: bool) -> Redactor:
     return Redactor(PrivacySettings.model_validate({"redact": names}), monotonic=time.thread_time)
 
 
-@pytest.mark.parametrize("rule", CASES)
+@each_row("rule", CASES)
 def test_a_form_that_is_cleaned_later_is_redacted_before(rule: str) -> None:
     """What the judge gets of a recognised form is what redaction has left of it."""
     rules = {"redact": list(BUILTIN_RULES)}

@@ -7,8 +7,9 @@ import socket
 import ssl
 
 import aiohttp
-import pytest
 from ragmeter.core.connection_errors import explain_connection_error
+
+from tests.tables import each_row
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
@@ -33,7 +34,7 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('10.0
 UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "notified"),
     [
         (REFUSED, "ConnectionRefusedError, Connection refused"),

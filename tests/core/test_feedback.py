@@ -16,6 +16,8 @@ from ragmeter.core.feedback import (
 )
 from ragmeter.metrics.registry import metric_specs
 
+from tests.tables import each_row
+
 BASE: dict[str, Any] = {"trace_id": "t1", "timestamp": "2026-11-21T20:15:02Z"}
 
 
@@ -64,7 +66,7 @@ def test_yes_and_no_are_read_as_people_write_them(given: object, read: bool | No
     assert AnswerLabels.model_validate({"helpful": given}).helpful is read
 
 
-@pytest.mark.parametrize("given", [0.5, 2, "maybe", [True], {"value": True}])
+@each_row("given", [0.5, 2, "maybe", [True], {"value": True}])
 def test_what_is_neither_is_refused(given: object) -> None:
     with pytest.raises(ValidationError):
         AnswerLabels.model_validate({"helpful": given})
@@ -90,12 +92,12 @@ def test_feedback_is_read() -> None:
     assert Feedback.model_validate_json(found.model_dump_json()) == found
 
 
-@pytest.mark.parametrize("scorer", ["human", "alice", "zendesk-tickets", "nightly_judge.v2", "9"])
+@each_row("scorer", ["human", "alice", "zendesk-tickets", "nightly_judge.v2", "9"])
 def test_scorers_are_kept(scorer: str) -> None:
     assert feedback(scorer=scorer).scorer == scorer
 
 
-@pytest.mark.parametrize(
+@each_row(
     "scorer",
     ["", "a" * 65, "umbrela+builtin", "two words", "é", "a\n", ".x", *sorted(RESERVED_SCORERS)],
 )
@@ -113,7 +115,7 @@ def test_every_scorer_of_ours_is_refused() -> None:
             feedback(scorer=name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"trace_id": ""},

@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from ragmeter.core.judging import JudgeInstrument, JudgeUse, TraceJudging, read_judging
 from ragmeter.offline.judging_summary import JudgingSummary
+
+from tests.tables import each_row
 
 NAN = float("nan")
 
@@ -36,7 +37,7 @@ def test_what_is_written_is_read() -> None:
     assert read_judging(json.loads(json.dumps(written.to_dict()))) == written
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"began": "now"},

@@ -4,13 +4,13 @@ import random
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ragmeter.core.pacing import Pace
 from ragmeter.core.retries import MAX_RETRY_AFTER, backoff_seconds, parse_retry_after
 
 from tests.offline.hand import Hand
+from tests.tables import each_row
 
 NOW = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def test_backoff_grows_to_a_ceiling_with_full_jitter() -> None:
         assert 0.98 * most < max(pauses) <= most
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "seconds"),
     [
         ({}, None),

@@ -13,12 +13,12 @@ from ragmeter.core.redaction_rules import (
     compile_pattern,
 )
 
+from tests.tables import each_row
+
 ENDLESS = (r"(?i)(x+x+)+y", "x" * 5000)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["(", "[a", "a**", "(?P<x", r"\p{Nope}", "*", "x*", "", "^", "a|"]
-)
+@each_row("pattern", ["(", "[a", "a**", "(?P<x", r"\p{Nope}", "*", "x*", "", "^", "a|"])
 def test_what_is_no_pattern_or_matches_everywhere_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"no pattern|everywhere"):
         compile_pattern(pattern)

@@ -15,6 +15,8 @@ from ragmeter.core.series import (
     split_scorer,
 )
 
+from tests.tables import each_row
+
 PAIR = ("relevance", "umbrela")
 
 
@@ -42,7 +44,7 @@ def test_what_comes_without_the_current_in_between_is_current_and_told() -> None
     assert marks.current == {PAIR: "umbrela@f1"}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_row("seed", range(20))
 def test_results_under_way_at_a_change_make_one_event_in_any_order(seed: int) -> None:
     """16 traces in flight: some by the old judge, some by both, in the order that chance gives."""
     rng = random.Random(seed)

@@ -4,8 +4,10 @@ import pytest
 from ragmeter.core.durations import parse_window
 from ragmeter.windows.bucket_width import bucket_seconds
 
+from tests.tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("name", "grain"),
     [
         ("1m", 2),
@@ -26,7 +28,7 @@ def test_the_grain_of_common_windows(name: str, grain: int) -> None:
     assert bucket_seconds(parse_window(name)) == grain
 
 
-@pytest.mark.parametrize("minutes", range(1, 90 * 1440, 997))
+@each_row("minutes", range(1, 90 * 1440, 997))
 def test_any_window_is_a_bounded_number_of_whole_buckets(minutes: int) -> None:
     seconds = parse_window(f"{minutes}m")
     buckets, rest = divmod(seconds, bucket_seconds(seconds))
@@ -34,9 +36,7 @@ def test_any_window_is_a_bounded_number_of_whole_buckets(minutes: int) -> None:
     assert buckets >= 30
 
 
-@pytest.mark.parametrize(
-    "name", ["", "5", "m", "0m", "-5m", "5 m", "1.5h", "30s", "91d", "89d25h", "5M"]
-)
+@each_row("name", ["", "5", "m", "0m", "-5m", "5 m", "1.5h", "30s", "91d", "89d25h", "5M"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="window"):
         parse_window(name)

@@ -13,6 +13,7 @@ import yaml
 from ragmeter.app.parts import AgentSettings
 
 from deploy import chart
+from tests.tables import each_row
 
 VALUES = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -46,7 +47,7 @@ def test_every_bound_is_of_a_value() -> None:
     assert set(chart.BOUNDS) <= {one.path for one in chart.values(VALUES)}
 
 
-@pytest.mark.parametrize("path", ["", "image", "secrets.judgeApiKey", "config", "autoscaling.keda"])
+@each_row("path", ["", "image", "secrets.judgeApiKey", "config", "autoscaling.keda"])
 def test_unknown_keys_are_refused(path: str) -> None:
     node = SCHEMA
     for key in filter(None, path.split(".")):

@@ -18,6 +18,7 @@ from deploy.supply import audit, leaks, sbom
 from deploy.supply.audit import Accepted, batches, locked, loose, read_accepted, verdict
 from deploy.supply.tools import GITLEAKS, LOCK, ROOT, STAMP
 from tests.real import unavailable
+from tests.tables import each_row
 
 TODAY = date(2026, 11, 22)
 BAD = {"id": "GHSA-1", "aliases": ["CVE-1"], "fix_versions": ["2.0"]}
@@ -95,7 +96,7 @@ REGISTRY = {"registry": "https://index.example/simple"}
 HASHED = [{"url": "https://files.example/b.whl", "hash": "sha256:0"}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "entry",
     [
         {"source": REGISTRY},

@@ -11,13 +11,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragmeter.embedded.endpoints.otlp import MAX_MESSAGE, failure, parse_content_type, success
 from ragmeter.ingest.otlp.protobuf import Status
 
+from tests.tables import each_row
+
 
 def body_of(response: web.Response) -> bytes:
     assert isinstance(response.body, bytes)
     return response.body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "form"),
     [
         ("application/x-protobuf", "protobuf"),
@@ -66,9 +68,7 @@ def test_a_warning_rejects_nothing() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(400, 3), (413, 3), (415, 3), (429, 8), (503, 14), (418, 2)]
-)
+@each_row(("status", "code"), [(400, 3), (413, 3), (415, 3), (429, 8), (503, 14), (418, 2)])
 def test_failures(status: int, code: int) -> None:
     reply = failure("protobuf", status, "é" * 5_000)
     read = Status.FromString(body_of(reply))

@@ -24,6 +24,7 @@ from ragmeter_exporters.alertmanager import (
 from tests.exporters.alerts import make
 from tests.exporters.incidents import RUNBOOK, opened, over, refused
 from tests.exporters.stub import Stub, serve
+from tests.tables import each_row
 from tests.waiting import PATIENCE, until_async
 
 WALL = 5_000.0
@@ -116,7 +117,7 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize(("fired", "resolved", "ended", "starts", "ends"), TIMES)
+@each_row(("fired", "resolved", "ended", "starts", "ends"), TIMES)
 def test_times_make_alertmanager_do_what_is_meant(
     fired: float, resolved: float | None, ended: float | None, starts: float, ends: float
 ) -> None:
@@ -418,7 +419,7 @@ def test_the_log_says_what_it_answers_and_what_helps(
     assert "key=secret" not in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "http://am/x",

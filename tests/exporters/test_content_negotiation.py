@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import pytest
 from ragmeter_exporters.exposition import accepts_gzip, prefers_openmetrics
+
+from tests.tables import each_row
 
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
@@ -12,7 +13,7 @@ PROMETHEUS_3_TEXT_FIRST = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("accept", "openmetrics"),
     [
         ([PROMETHEUS_2], True),
@@ -28,7 +29,7 @@ def test_openmetrics_goes_to_those_who_prefer_it(accept: list[str], openmetrics:
     assert prefers_openmetrics(accept) is openmetrics
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("encoding", "gzip"),
     [
         (["gzip"], True),

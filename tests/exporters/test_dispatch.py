@@ -21,6 +21,7 @@ from ragmeter_exporters.dispatch import (
 )
 
 from tests.exporters.memory_outbox import MemoryOutbox
+from tests.tables import each_row
 from tests.waiting import PATIENCE, until_async
 
 
@@ -316,7 +317,7 @@ def test_the_same_id_is_enqueued_once() -> None:
 NOW = 1_767_225_600.0  # Thu, 01 Jan 2026 00:00:00 GMT
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "header", "expected"),
     [
         (200, None, DeliveryOutcome("sent")),

@@ -33,6 +33,7 @@ from tests.exporters.fakes import (
     metrics_port,
     trace,
 )
+from tests.tables import each_row
 from tests.waiting import PATIENCE
 
 openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
@@ -68,7 +69,7 @@ def test_plain_text_unless_openmetrics_is_asked_for() -> None:
     assert answer.headers["Vary"] == "Accept, Accept-Encoding"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "content"),
     [
         ("/metrics", b"rag_latency_seconds"),
@@ -86,7 +87,7 @@ def test_gzip_when_accepted(path: str, content: bytes) -> None:
     assert content in ask(everything(), path)[1]
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics", "/nothing", "/healthz", "/api/windows.json"])
+@each_row("path", ["/", "/metrics", "/nothing", "/healthz", "/api/windows.json"])
 def test_every_answer_forbids_scripts_and_frames(path: str) -> None:
     answer, _ = ask(everything(), path)
     policy = answer.headers["Content-Security-Policy"]
@@ -194,7 +195,7 @@ def test_a_trace_leads_to_its_neighbours_and_to_the_tracing_backend() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("service", "trace_id"),
     [
         ("bot", "t-1"),
@@ -222,7 +223,7 @@ def test_ids_of_any_characters_lead_to_their_pages(service: str, trace_id: str) 
     assert asyncio.run(run()) == [200, 200]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "/nothing",
@@ -240,7 +241,7 @@ def test_what_is_not_there_is_a_page_that_says_so(path: str) -> None:
     assert b"Back to the status page" in body
 
 
-@pytest.mark.parametrize("name", RUNBOOKS)
+@each_row("name", RUNBOOKS)
 def test_every_runbook_is_served_and_its_links_lead_to_others_or_to_the_docs(name: str) -> None:
     answer, body = ask(everything(), f"/runbooks/{name}")
     assert answer.status == 200

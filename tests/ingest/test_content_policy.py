@@ -18,6 +18,7 @@ from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 
 from tests.metrics.help import KB
+from tests.tables import each_row
 
 WORDS = ("reset", "Gandalf", "hobbit", "tenant-7", "1954", "ancient", "Rivendell", "boom")
 TRACE = Trace.model_validate(
@@ -116,7 +117,7 @@ def test_the_key_may_be_in_a_file(tmp_path: Path) -> None:
     assert kept.text("yes") == content("hash").text("yes")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "now", "stricter"),
     [
         ("full", "none", True),

@@ -14,6 +14,8 @@ from ragmeter.config.inputs import ResolverSettings, ResolverSource
 from ragmeter.ingest.http_lookup import HttpLookup
 from ragmeter.ingest.passage_lookup import InvalidPassageId, LookupFailed, PassageTooLarge
 
+from tests.tables import each_row
+
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
@@ -44,7 +46,7 @@ def test_plain_text_and_json() -> None:
     assert http(lambda request: httpx.Response(404)) is None
 
 
-@pytest.mark.parametrize("name", ["a/b", "a?b=c#d", "ü n", "%2e%2e", "a&full=0", "a\"'<>", "..."])
+@each_row("name", ["a/b", "a?b=c#d", "ü n", "%2e%2e", "a&full=0", "a\"'<>", "..."])
 def test_an_id_stays_one_segment(name: str) -> None:
     seen: list[httpx.URL] = []
 
@@ -60,7 +62,7 @@ def test_an_id_stays_one_segment(name: str) -> None:
     assert httpx.URL(f"http://h/{url.raw_path.split(b'/')[3].decode()}").path == f"/{name}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", ["", ".", "..", "../../etc/passwd", "a/../b", "a\\..\\b", "a\nb", "a\0", "x" * 513]
 )
 def test_an_id_that_could_mean_more_is_not_asked_for(name: str) -> None:
@@ -68,7 +70,7 @@ def test_an_id_that_could_mean_more_is_not_asked_for(name: str) -> None:
         http(lambda request: pytest.fail("asked"), name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "calls"), [(500, 2), (503, 2), (429, 2), (401, 2), (302, 1), (204, 1), (418, 1)]
 )
 def test_what_may_pass_is_tried_again_once(status: int, calls: int) -> None:
@@ -140,7 +142,7 @@ def test_without_its_headers_nothing_is_asked(tmp_path: Path, content: str | Non
     assert asked == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "words"),
     [
         ({}, "Field required"),

@@ -10,17 +10,18 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.offline.inspection import inspect_files, print_inspection
 from rich.console import Console
+
+from tests.tables import each_row
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "invented_requests.json").read_text("utf-8")
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@each_row("case", CASES, ids=[case["name"] for case in CASES])
 def test_what_the_user_saw_is_read(case: dict[str, Any], tmp_path: Path) -> None:
     body = tmp_path / "body.json"
     body.write_text(json.dumps(case["body"]), "utf-8")

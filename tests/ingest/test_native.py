@@ -14,6 +14,7 @@ from ragmeter.ingest.native import (
     has_values_over,
 )
 
+from tests.tables import each_row
 from tests.traces import trace_dict, trace_line
 
 LIMIT = 2**20
@@ -78,7 +79,7 @@ def test_field_and_reason_are_named() -> None:
     assert bad.errors == (("timings.total", "Input should be greater than or equal to 0"),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "field"),
     [
         ({"trace_id": ""}, "trace_id"),
@@ -116,7 +117,7 @@ def test_trace_over_the_limit_is_refused() -> None:
     assert only_bad(trace_line(), limit=50).reason == "too_large"
 
 
-@pytest.mark.parametrize("body", [b"", b"  \n ", b"[1,", b"nonsense", b"\xff\xfe", b"null"])
+@each_row("body", [b"", b"  \n ", b"[1,", b"nonsense", b"\xff\xfe", b"null"])
 def test_no_json_is_one_bad_item(body: bytes) -> None:
     assert only_bad(body).errors
 
@@ -146,7 +147,7 @@ def test_another_encoding_is_named_with_its_first_byte() -> None:
     assert failure.errors == (("", "not UTF-8: byte 0xfc at position 12"),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "what"),
     [
         (b"[" + b"1," * 10 + b"1]", "10 items"),

@@ -20,6 +20,7 @@ from ragmeter.ingest.passage_resolver import (
 from ragmeter.trace import Trace
 
 from tests.metrics.help import trace
+from tests.tables import each_row
 
 ONLY = {"passages": "passages_id_only"}
 OUTCOME = "ragmeter_resolver_requests_total"
@@ -90,7 +91,7 @@ def test_texts_with_their_hash_and_who_gave_them() -> None:
     assert resolver.counts() == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "reason", "outcome"),
     [
         ({}, "passages_id_only", "not_found"),

@@ -17,6 +17,8 @@ from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.metrics.builtin import PreparedTrace, score_cheap
 from ragmeter.trace import Trace
 
+from tests.tables import each_row
+
 MAIL = "a.person@example.com"
 CARD = 4111111111111111
 ENDLESS = {"name": "endless", "pattern": r"(?i)(x+x+)+y"}
@@ -172,7 +174,7 @@ def test_dropped_names() -> None:
     assert (clean.resource, clean.events[0].attributes) == ({}, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         MAIL,
@@ -215,7 +217,7 @@ def test_json_stays_readable_and_what_has_nothing_stays_as_it_was() -> None:
     assert redacted.attributes["c"] == "C:\\new"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "is_secret"),
     [
         ("password", "hunter22", True),
@@ -343,7 +345,7 @@ def test_a_failed_reload_leaves_the_old_rules_in_force() -> None:
 ENDLESS_BROKEN = privacy(redact=[ENDLESS]).redact[0].model_copy(update={"pattern": "("})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "words"),
     [
         ({"redact": [{"name": "x", "pattern": "("}]}, "no pattern"),

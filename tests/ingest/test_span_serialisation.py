@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.ingest.stored_spans import dump_log_event, dump_span, load_log_event, load_span
 
+from tests.tables import each_row
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SCALARS = st.none() | st.booleans() | INT64 | st.floats(allow_nan=False) | TEXT
@@ -62,7 +64,7 @@ def test_what_is_left_out_has_defaults() -> None:
     assert load_span(b'["t","s","p"]') == Span("t", "s", "p")
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"5", b"[]", b'["t"]', b"[" + b"1," * 40 + b"1]"])
+@each_row("data", [b"", b"{}", b"5", b"[]", b'["t"]', b"[" + b"1," * 40 + b"1]"])
 def test_what_was_never_stored_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         load_span(data)

@@ -4,6 +4,7 @@ import pytest
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.replay import SHIFT_TO_LAST, SHIFT_TO_SENT, TraceShift, parse_shift
 
+from tests.tables import each_row
 from tests.traces import START, good
 
 LIMIT = 2**20
@@ -21,7 +22,7 @@ def test_what_is_not_moved_keeps_its_bytes() -> None:
     assert TraceShift()(item, NOW, LIMIT) is item
 
 
-@pytest.mark.parametrize("text", ["30d", "-90s", "0", "sent", "last"])
+@each_row("text", ["30d", "-90s", "0", "sent", "last"])
 def test_a_shift_is_a_duration_or_a_word(text: str) -> None:
     want = {
         "30d": 2_592_000.0,
@@ -33,7 +34,7 @@ def test_a_shift_is_a_duration_or_a_word(text: str) -> None:
     assert parse_shift(text) == want
 
 
-@pytest.mark.parametrize("text", ["", "-", "30", "1y", "--3s", "99999w", "now"])
+@each_row("text", ["", "-", "30", "1y", "--3s", "99999w", "now"])
 def test_anything_else_is_a_mistake(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|200 years"):
         parse_shift(text)

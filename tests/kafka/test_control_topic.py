@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from confluent_kafka import Producer
 from ragmeter.app.settings import load_settings
 from ragmeter.kafka.control_topic import ControlListener, ControlRecords, _take_in, encode_control
@@ -15,6 +14,7 @@ from ragmeter.sampling.sampler import StratumClassifier
 
 from tests.kafka.state.partition import apply, record, state_of
 from tests.kafka.test_transactions import until
+from tests.tables import each_row
 from tests.traces import START, make_trace
 from tests.waiting import PATIENCE
 
@@ -47,7 +47,7 @@ def test_the_last_of_a_partition_holds_and_a_repetition_changes_nothing() -> Non
     assert records.control == SamplingControl()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value"),
     [
         (None, encode_control(ONE)),

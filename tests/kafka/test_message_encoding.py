@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.kafka.span_records import MessageEncoding, detect_encoding, is_logs, message_encoding
 
 from tests.ingest.building import DATA
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run
+from tests.tables import each_row
 from tests.traces import trace_line
 
 
-@pytest.mark.parametrize("path", sorted(DATA.rglob("*.*")), ids=lambda path: path.name)
+@each_row("path", sorted(DATA.rglob("*.*")), ids=lambda path: path.name)
 def test_real_requests_are_told_from_traces(path: Path) -> None:
     if path.suffix == ".pb":
         assert detect_encoding(path.read_bytes()) is MessageEncoding.PROTO
@@ -50,7 +50,7 @@ def test_no_length_of_a_request_makes_it_look_like_a_trace() -> None:
     assert ord("{") in lengths
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         b"",

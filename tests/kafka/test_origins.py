@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 from ragmeter.kafka.origins import ORIGIN_HEADER, Origin, SourceMarks, new_epoch, read_origin
 
+from tests.tables import each_row
+
 MESSAGES = 60
 SERVICES = 3
 Sent = tuple[Origin, list[int]]
@@ -90,7 +92,7 @@ def count(log: list[Sent], chance: random.Random) -> Counter[int]:
     return counted
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each_row("seed", range(200))
 def test_each_message_counts_once_whoever_ends_and_wakes(seed: int) -> None:
     story = Story(seed)
     story.run()

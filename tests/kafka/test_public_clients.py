@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sources import ROOT
+from tests.tables import each_row
 
 AGENT = ROOT / "agent/ragmeter"
 FOLDERS = ("kafka", "app", "cli")
@@ -64,7 +65,7 @@ def objections(text: str) -> Iterator[str]:
 MODULES_OF_OURS = [path for folder in FOLDERS for path in sorted((AGENT / folder).rglob("*.py"))]
 
 
-@pytest.mark.parametrize("path", MODULES_OF_OURS, ids=lambda path: str(path.relative_to(AGENT)))
+@each_row("path", MODULES_OF_OURS, ids=lambda path: str(path.relative_to(AGENT)))
 def test_no_module_uses_what_is_private_to_a_client(path: Path) -> None:
     text = path.read_text("utf-8")
     assert "kafka" not in text or list(objections(text)) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaConnectionError,
@@ -11,8 +10,10 @@ from aiokafka.errors import (
 )
 from ragmeter.kafka.rights import explain_failure, missing_right
 
+from tests.tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("error", "notified"),
     [
         (TopicAuthorizationFailedError("a"), "Read and Write of the topic a"),

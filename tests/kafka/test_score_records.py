@@ -23,6 +23,7 @@ from ragmeter.kafka.wire import BadRecord, RecordTooLarge
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import GUESSED_FIELDS
 
+from tests.tables import each_row
 from tests.traces import make_trace
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -155,7 +156,7 @@ def damaged(field: int, value: Any) -> bytes:
     return changed(**{f"traces__0__{field}": value})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "reason"),
     [
         (b"", "invalid_json"),

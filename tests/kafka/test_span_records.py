@@ -24,6 +24,7 @@ from ragmeter.kafka.span_records import (
 from ragmeter.kafka.wire import BadRecord
 
 from tests.kafka.otlp_bodies import rag_run, samples_spans
+from tests.tables import each_row
 
 
 def parts() -> list[StoredPart]:
@@ -55,7 +56,7 @@ def test_a_large_message_is_several_records() -> None:
 GOOD = encode_spans(serialise_spans(rag_run(1, "bot"), Counter()))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"",

@@ -17,6 +17,8 @@ from ragmeter.kafka.topics import (
 )
 from ragmeter.parts.labels.settings import FeedbackSettings
 
+from tests.tables import each_row
+
 
 def topic(what: str, **kafka: object) -> TopicSpec:
     settings = AgentSettings.model_validate({"kafka": kafka})
@@ -73,7 +75,7 @@ def test_what_is_as_wanted_differs_in_nothing(what: str) -> None:
     assert compare_topic(one, as_wanted(one)) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("what", "change", "safe", "words"),
     [
         ("traces in", {"partitions": 4}, True, "partitions is 4, not 8: what is new"),

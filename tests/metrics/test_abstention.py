@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import pytest
 from ragmeter.metrics.abstention import abstains, has_further_claims
 
 from tests.metrics.help import outcome
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "I do not know.",
@@ -27,7 +27,7 @@ def test_refusals_and_not_knowing_are_no_answers(answer: str) -> None:
     assert outcome("answered", answer=answer) == ("scored", 0.0, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "Open Settings and click Forgot password.",

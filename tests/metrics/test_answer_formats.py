@@ -15,6 +15,7 @@ import pytest
 from ragmeter.metrics.answer_text import parse_answer
 
 from tests.metrics.help import outcome
+from tests.tables import each_row
 
 DATA = Path(__file__).parents[1] / "data"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -127,7 +128,7 @@ def test_the_format_does_not_change_the_grounding(name: str) -> None:
     assert max(differences) <= 0.03
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@each_row("name", FORMATS)
 def test_mini_reads_the_same_text_in_every_format(name: str) -> None:
     for _, parts in comparable():
         prose, other = (
@@ -218,7 +219,7 @@ def test_a_changed_answer_scores_lower_than_the_true_one(
     assert sum(drops) / len(drops) > 0.01
 
 
-@pytest.mark.parametrize(
+@each_row(
     "marker",
     [
         " [1].",

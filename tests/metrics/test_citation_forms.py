@@ -13,6 +13,7 @@ from ragmeter.metrics.citations import Citations, resolve_citations
 from ragmeter.metrics.kernel import MARKER_FORMS
 
 from tests.metrics.help import outcome, trace
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[2]
 FORMS = parse_yaml((ROOT / "tests/data/citation_forms.yaml").read_bytes())
@@ -86,7 +87,7 @@ def scored(metric: str, answer: str) -> tuple[str, float | None, str | None]:
     return outcome(metric, answer=answer.format(CLAIM), passages=PASSAGES)
 
 
-@pytest.mark.parametrize(("answer", "cites"), READ + [tuple(c) for c in FORMS["from_zero"]])
+@each_row(("answer", "cites"), READ + [tuple(c) for c in FORMS["from_zero"]])
 def test_a_form_is_read(answer: str, cites: list[int]) -> None:
     citations = found(answer)
     assert [index + 1 for mark in citations.marks for index in mark.passages] == cites
@@ -94,19 +95,19 @@ def test_a_form_is_read(answer: str, cites: list[int]) -> None:
     assert citations.unread == []
 
 
-@pytest.mark.parametrize("answer", FORMS["dangling"])
+@each_row("answer", FORMS["dangling"])
 def test_a_form_that_names_no_passage_dangles(answer: str) -> None:
     assert scored("citation_presence", answer)[1] == 1.0
     assert scored("citation_fabricated", answer)[1] == 1.0
 
 
-@pytest.mark.parametrize("answer", FORMS["unread"])
+@each_row("answer", FORMS["unread"])
 def test_a_marker_that_is_not_understood_leaves_no_value(answer: str) -> None:
     for metric in ("citation_presence", "citation_fabricated", "citation_recall", "citation_f1"):
         assert scored(metric, answer) == ("unscored", None, "citations_not_read")
 
 
-@pytest.mark.parametrize("answer", FORMS["none"])
+@each_row("answer", FORMS["none"])
 def test_what_is_no_citation_is_not_read_as_one(answer: str) -> None:
     citations = resolve_citations(trace(answer=answer, passages=PASSAGES))
     assert (citations.marks, citations.unread) == ([], [])
@@ -118,7 +119,7 @@ def test_the_forms_stand_in_the_docs() -> None:
         assert f"| {form['form']} | {form['shown']} |" in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "{} ①.",

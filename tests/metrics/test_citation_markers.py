@@ -7,6 +7,7 @@ import pytest
 from ragmeter.metrics.citations import MAX_MARKS, resolve_citations
 
 from tests.metrics.help import trace
+from tests.tables import each_row
 
 
 def cites(answer: str, **fields: Any) -> list[tuple[list[int], int]]:
@@ -15,7 +16,7 @@ def cites(answer: str, **fields: Any) -> list[tuple[list[int], int]]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "expected"),
     [
         ("Yes [1].", [([0], 0)]),
@@ -43,7 +44,7 @@ def test_markers_resolve_to_passages(answer: str, expected: list[tuple[list[int]
     assert cites(answer) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "Use arr[0] here.",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.metrics.help import outcome, score_of
+from tests.tables import each_row
 
 
 def test_presence_is_among_answers() -> None:
@@ -28,7 +29,7 @@ def test_fabricated_needs_the_passages() -> None:
     assert outcome("citation_fabricated", passages=[]) == ("scored", 1.0, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "count"),
     [
         ("Open Settings.", 0),

@@ -12,6 +12,7 @@ from ragmeter.metrics.costs import PriceTable, list_prices
 from ragmeter.reasons import Reason
 from ragmeter.scoring.scorer import Scorer
 
+from tests.tables import each_row
 from tests.traces import make_trace
 
 TOKENS = {"input_tokens": 10_000, "output_tokens": 1_000}
@@ -25,7 +26,7 @@ def costs(
     return {score.scorer: score for score in results if score.metric == "cost_usd"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "usd"),
     [
         ("gpt-4o-mini", 0.0021),
@@ -67,7 +68,7 @@ def test_a_known_model_has_a_price(model: str, usd: float) -> None:
     assert found["builtin"].state is ScoreState.UNSCORED  # the trace tells none
 
 
-@pytest.mark.parametrize(
+@each_row(
     "model",
     [
         "gpt-5-pro",

@@ -6,6 +6,7 @@ import pytest
 from ragmeter.metrics.answer_text import parse_answer
 
 from tests.metrics.help import outcome
+from tests.tables import each_row
 
 PASSAGE = (
     "Refunds are paid within 14 days after the warehouse has received the parcel. Customers pay the"
@@ -87,19 +88,19 @@ def grounding(answer: str) -> float:
     return value
 
 
-@pytest.mark.parametrize("courtesy", BEFORE)
+@each_row("courtesy", BEFORE)
 def test_what_stands_before_the_answer_claims_nothing(courtesy: str) -> None:
     assert grounding(courtesy + ANSWER) == pytest.approx(grounding(ANSWER), abs=0.01)
 
 
-@pytest.mark.parametrize("courtesy", BEHIND)
+@each_row("courtesy", BEHIND)
 def test_what_stands_behind_the_answer_claims_nothing(courtesy: str) -> None:
     assert grounding(ANSWER + courtesy) == pytest.approx(grounding(ANSWER), abs=0.01)
     (claim,) = parse_answer(ANSWER + courtesy).claims
     assert claim.text == ANSWER
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
+@each_row("claim", CLAIMS)
 def test_a_sentence_that_claims_something_counts(claim: str) -> None:
     assert grounding(f"{ANSWER} {claim}") < grounding(ANSWER) - 0.3
     assert grounding(f"{claim} {ANSWER}") < grounding(ANSWER) - 0.3

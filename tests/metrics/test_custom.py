@@ -23,6 +23,7 @@ from ragmeter.trace import CANARY, Trace
 from ragmeter_exporters.families import all_families
 
 from tests.metrics.help import trace
+from tests.tables import each_row
 
 Install = Callable[[CustomMetric], None]
 
@@ -53,12 +54,12 @@ def score(value: Any, **changes: Any) -> tuple[ScoreState, float | None, str | N
     return found.state, found.value, found.reason
 
 
-@pytest.mark.parametrize("value", [0, 1, True, 0.25, Fraction(1, 4)])
+@each_row("value", [0, 1, True, 0.25, Fraction(1, 4)])
 def test_any_number_in_the_range_is_a_value(value: Any) -> None:
     assert score(value) == (ScoreState.SCORED, float(value), None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [float("nan"), float("inf"), -0.1, 1.1, None, "0.5", [0.5], 1j, NoScore],
     ids=repr,
@@ -139,7 +140,7 @@ def test_a_name_is_given_once(install_metric: Install) -> None:
     assert metric_specs()["grounding"].scorers != (CUSTOM_SCORER,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "why"),
     [
         *(({"name": name}, "a name has words") for name in ("", "A", "a b", "a__b", "_a", "a-b")),

@@ -16,6 +16,7 @@ from ragmeter.metrics.grounding_features import (
 from ragmeter.metrics.text_index import PassageIndex, QueryText
 
 from tests.metrics.help import outcome, score_of, trace
+from tests.tables import each_row
 
 EXTRACT = Path(__file__).parents[1] / "data" / "mtrag_grounding.jsonl.gz"
 
@@ -49,7 +50,7 @@ def test_words_of_the_query_are_not_novel() -> None:
     assert with_query["uncovered_by_passages"] > 0.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("passage", "answer", "novel"),
     [
         ("It costs 1,000 euros.", "It costs 1000 euros.", 0),
@@ -93,7 +94,7 @@ def contradictions(answer: str) -> dict[str, float]:
     return dict(zip(CONTRADICTIONS, features.contradictions, strict=True))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "lost"),
     [
         ("The pump starts while the lid is open.", True),
@@ -120,7 +121,7 @@ def test_only_what_a_passage_affirms_counts_as_refuted(answer: str, refuted: boo
     assert (contradictions(answer)["refuted_negations"] > 0.2) == refuted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "misplaced"),
     [
         ("The 12 pumps took 340 litres.", 0),
@@ -130,7 +131,7 @@ def test_only_what_a_passage_affirms_counts_as_refuted(answer: str, refuted: boo
         ("Each pump took 12 of them.", 0),  # no other number is beside these words
     ],
 )
-@pytest.mark.parametrize("record", [False, True])
+@each_row("record", [False, True])
 def test_numbers_beside_the_words_of_others_are_misplaced(
     answer: str, misplaced: int, record: bool
 ) -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-import pytest
 from ragmeter.core.feedback import ANSWER_LABELS, AnswerLabels
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.labelled import LABEL_BY_METRIC, score_answer_labels
 from ragmeter.metrics.registry import metric_families, metric_specs
+
+from tests.tables import each_row
 
 NOT_LABELLED = NoScore("not_labelled")
 METRIC_OF = {label: metric for metric, label in LABEL_BY_METRIC.items()}
@@ -50,7 +51,7 @@ def test_what_is_not_labelled_is_no_zero() -> None:
     )
 
 
-@pytest.mark.parametrize("label", ANSWER_LABELS)
+@each_row("label", ANSWER_LABELS)
 def test_a_label_alone_says_what_follows_from_it(label: str) -> None:
     found = score_answer_labels(AnswerLabels(**{label: True}))
     known = {metric for metric, value in found.items() if value == 1.0}

@@ -16,6 +16,7 @@ from ragmeter.metrics.language import (
 )
 
 from tests.metrics.help import outcome, trace
+from tests.tables import each_row
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -49,12 +50,12 @@ DECLARATION = {
 }
 
 
-@pytest.mark.parametrize("code", DECLARATION)
+@each_row("code", DECLARATION)
 def test_a_language_is_known_by_its_commonest_words(code: str) -> None:
     assert identify_language(DECLARATION[code]) == code
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -166,12 +167,12 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("code", REFUSALS)
+@each_row("code", REFUSALS)
 def test_refusals_are_recognised_in_seven_more_languages(code: str) -> None:
     assert [text for text in REFUSALS[code] if not abstains(text)] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "De retourtermijn is 30 dagen, niet 14.",
@@ -197,7 +198,7 @@ def test_a_short_german_refusal_is_neither_answered_nor_grounded(answer: str) ->
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         *(text for code, text in DECLARATION.items() if code != "en"),
@@ -215,7 +216,7 @@ def test_answers_in_other_languages_answer(answer: str) -> None:
     assert not abstains(answer)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "The provided notes do not mention the salary.",

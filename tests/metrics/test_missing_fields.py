@@ -19,6 +19,7 @@ from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import MISSING_REASONS, Trace
 
 from tests.metrics.help import KB, outcome, trace
+from tests.tables import each_row
 
 HIDDEN = "content_hidden"
 IDS = [{"id": one["id"], "rank": one["rank"]} for one in KB]
@@ -42,7 +43,7 @@ def test_every_gap_that_is_found_on_the_way_in_is_a_reason_of_a_trace() -> None:
     assert found <= MISSING_REASONS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "read"),
     [
         ({"answer": HIDDEN}, {"answer": HIDDEN}),
@@ -97,8 +98,8 @@ def test_what_the_application_says_of_itself_stands() -> None:
     )
 
 
-@pytest.mark.parametrize("passages", [None, [], IDS, KB])
-@pytest.mark.parametrize("reason", [HIDDEN, "passages_truncated", "redaction_failed"])
+@each_row("passages", [None, [], IDS, KB])
+@each_row("reason", [HIDDEN, "passages_truncated", "redaction_failed"])
 def test_hidden_or_cut_passages_are_no_retrieval_of_nothing(passages: Any, reason: str) -> None:
     found = scores(passages=passages, missing={"passages": reason})
     for metric in ("relevance", "grounding", "citation_precision", "citation_fabricated"):

@@ -15,6 +15,7 @@ from ragmeter.metrics.notation import adopt_notation
 from ragmeter.metrics.plain_text import plain_passage, plain_text
 
 from tests.metrics.help import outcome, score_of
+from tests.tables import each_row
 
 MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September"]
 MONTHS += ["October", "November", "December"]
@@ -130,7 +131,7 @@ def grounding(passage: str, answer: str) -> float:
     return value
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_row("seed", range(40))
 def test_values_are_the_same_in_every_notation(seed: int) -> None:
     for passage, exact, other, wrong in facts(seed):
         value = grounding(passage, exact)
@@ -174,7 +175,7 @@ def test_raised_digits_of_units_in_passages_are_read() -> None:
         assert grounding(passage, answer) > 0.9
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@each_row("name", WRITTEN)
 def test_texts_are_the_same_in_all_characters(name: str) -> None:
     other = WRITTEN[name](TEXT)
     assert other != TEXT
@@ -205,7 +206,7 @@ def values(text: str) -> list[tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "read"),
     [
         ("the 5th of May 2024", ("d", "2024", "5", "5")),
@@ -221,7 +222,7 @@ def test_an_article_belongs_to_what_it_leads_to(text: str, read: tuple[str, ...]
     assert not find_quantities("the cat and a dog of the house")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("1,450", "1450"),
@@ -242,7 +243,7 @@ def test_a_figure_is_read_with_any_separator(text: str, value: str) -> None:
     assert values(text) == [("n", value)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "value"),
     [
         ("twenty-five", "25"),
@@ -256,7 +257,7 @@ def test_numbers_in_words_are_read(text: str, value: str) -> None:
     assert values(text) == [("n", value)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "minutes"),
     [
         ("凌晨12点", 0),
@@ -276,9 +277,7 @@ def test_times_of_chinese_japanese_and_korean_are_read(text: str, minutes: int) 
     assert values(text) == [("t", str(minutes)), ("h", str(minutes % 720))]
 
 
-@pytest.mark.parametrize(
-    "text", ["3時間", "3시간", "3点建议", "早上好", "T15", "AT15:30", "T99:30"]
-)
+@each_row("text", ["3時間", "3시간", "3点建议", "早上好", "T15", "AT15:30", "T99:30"])
 def test_what_is_no_time_is_none(text: str) -> None:
     assert not any(value[0] in "th" for *_, found in find_quantities(text) for value in found)
     assert plain_text(text).text is text
@@ -609,7 +608,7 @@ FACTS = parse_yaml((Path(__file__).parents[1] / "data/notation_facts.yaml").read
 FORMS += [tuple(fact.values()) for fact in FACTS]
 
 
-@pytest.mark.parametrize(("passage", "answer", "same", "wrong"), FORMS)
+@each_row(("passage", "answer", "same", "wrong"), FORMS)
 def test_notations_of_other_languages_and_styles(
     passage: str, answer: str, same: list[str], wrong: list[str]
 ) -> None:
@@ -674,7 +673,7 @@ def test_the_worst_sentence_is_shown_as_it_was_written() -> None:
     assert score.detail["worst_sentence"]["text"] == written
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "plain"),
     [
         (r"$1{,}540$", "1,540"),

@@ -10,6 +10,7 @@ import pytest
 from ragmeter.metrics.kernel import Pattern, Words
 
 from tests.golden.texts import NOISE, WORDS
+from tests.tables import each_row
 
 # All that the parser knows, alone and together; some that only look like a repetition.
 SOURCES = (
@@ -62,7 +63,7 @@ def every_span(pattern: Pattern, text: str) -> list[list[tuple[int, int]]]:
     ]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_row("source", SOURCES)
 def test_matches_and_groups_are_those_of_re(source: str) -> None:
     for expected, given in FLAGS:
         theirs, ours = re.compile(source, expected), Pattern(source, given)

@@ -20,6 +20,8 @@ from ragmeter.metrics.ranking import (
 )
 from ragmeter.trace import Passage
 
+from tests.tables import each_row
+
 LOST, LONG = NoScore("judge_error"), NoScore("too_long")
 GRADES = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 HOLED = st.lists(st.one_of(st.integers(0, 3), st.sampled_from([LOST, LONG])), max_size=12)
@@ -110,7 +112,7 @@ def test_the_best_order_is_the_best(grades: list[int], k: int) -> None:
         assert best[f"ndcg_at_k:{k}"] == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ranks", "order"),
     [
         ([3, 1, 2], [1, 2, 0]),

@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragmeter.core.feedback import ANNOTATION, HUMAN
@@ -13,6 +12,7 @@ from ragmeter.metrics.canary.specs import canary_scorer
 from ragmeter.metrics.registry import metric_specs
 
 from tests.metrics.help import trace
+from tests.tables import each_row
 
 PIECES = st.sampled_from(
     [
@@ -136,7 +136,7 @@ def test_the_scorers_of_the_judge_are_registered() -> None:
     assert with_k == {name for name in metric_specs() if name.endswith("_at_k")}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"answer": "[" * 200_000},

@@ -5,12 +5,14 @@ import time
 import pytest
 from ragmeter.metrics.sentences import find_sentence_spans
 
+from tests.tables import each_row
+
 
 def sentences(text: str) -> list[str]:
     return [text[a:b] for a, b in find_sentence_spans(text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("One. Two! Three?", ["One.", "Two!", "Three?"]),

@@ -13,6 +13,7 @@ from ragmeter.metrics.cited_statements import (
 )
 
 from tests.metrics.help import trace
+from tests.tables import each_row
 
 FIRST, SECOND = "Open Settings and click Forgot password", "Refunds take 14 days"
 
@@ -62,7 +63,7 @@ def test_what_needs_a_citation(sentence: str, needs: bool) -> None:
     assert [s.needs_citation for s in statements(f"{sentence}").items] == [needs]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "reason", "applies"),
     [
         ({"status": "timeout"}, "timeout", False),

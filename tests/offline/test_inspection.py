@@ -40,6 +40,7 @@ from typer.testing import CliRunner
 from tests.crash import RAGMETER, start
 from tests.ingest.building import Run
 from tests.ports import free_port
+from tests.tables import each_row
 from tests.waiting import PATIENCE
 
 OTLP = Path(__file__).parents[1] / "data" / "otlp"
@@ -118,7 +119,7 @@ def test_every_missing_field_says_what_was_looked_at_and_the_cure() -> None:
         assert line in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attributes", "switch"),
     [
         ({"ai.operationId": "ai.generateText.doGenerate"}, "recordInputs: true"),
@@ -372,7 +373,7 @@ def not_a_request(attributes: Mapping[str, object], settings: OtlpSettings | Non
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attributes", "line"),
     [
         ({"server.address": "api.example.com"}, "POST /ask (no convention): no convention marks"),

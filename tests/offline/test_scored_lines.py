@@ -12,6 +12,7 @@ from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line,
 from ragmeter.scoring.scorer import summarise_trace
 
 from tests.scored import line_dict, line_of, result
+from tests.tables import each_row
 from tests.traces import make_trace
 
 LIMIT = 2**20
@@ -63,7 +64,7 @@ def test_a_result_that_does_not_say_has_the_probability_of_its_trace() -> None:
     assert [score.probability for score in line.trace.results] == [0.1, 0.5]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "item",
     [
         result("nonsense", 1),
@@ -82,7 +83,7 @@ def test_what_nobody_knows_is_left_out_and_counted(item: dict[str, Any]) -> None
     assert [score.metric for score in line.trace.results] == ["error"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "more",
     [
         {"value": float("nan")},
@@ -117,7 +118,7 @@ def test_a_pair_counts_once_a_trace() -> None:
     assert [score.value for score in line.trace.results] == [1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         (b"{oops", "Invalid JSON"),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.offline.scoring_summary import ScoringSummary
 from ragmeter.reasons import Reason
+
+from tests.tables import each_row
 
 
 def unscored(reason: Reason) -> Score:
     return Score("answered", "judge", ScoreState.UNSCORED, reason=reason)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reason",
     [
         Reason.TOO_LONG,

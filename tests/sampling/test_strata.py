@@ -24,6 +24,7 @@ from ragmeter.windows.intervals import estimate_interval
 from ragmeter.windows.sums import stratum_key
 from ragmeter.windows.windows import Windows
 
+from tests.tables import each_row
 from tests.traces import START, make_trace
 
 PAIRS: tuple[MetricScorer, ...] = (("answered", "judge"), ("citation_f1", "judge"))
@@ -47,7 +48,7 @@ CONTROL = SamplingControl(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("trace", "grounding", "name"),
     [
         ({}, 0.9, "rest"),

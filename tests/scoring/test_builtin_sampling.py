@@ -17,6 +17,7 @@ from ragmeter.sampling.sampler import SALT, Sampler, StratumClassifier, overload
 from ragmeter.scoring.scorer import Scorer, TraceScores, complete_results
 from ragmeter.windows.windows import Windows
 
+from tests.tables import each_row
 from tests.traces import START, make_trace
 
 JUDGED = (("relevance", "umbrela"),)
@@ -68,7 +69,7 @@ def test_drawn_with_certainty_it_belongs_to_no_stratum() -> None:
     assert {(one.stratum, one.probability) for one in failed.results} == {("", 0.5)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("filled", "scale"),
     [
         *((0.0, 1.0), (0.5, 1.0), (0.51, 0.5), (0.625, 0.5), (0.63, 0.25), (0.8, 0.125)),

@@ -9,6 +9,8 @@ from ragmeter.app.settings import load_settings
 from ragmeter.config.loader import ConfigError
 from ragmeter.server.access import AccessPolicy, is_loopback, is_own_name
 
+from tests.tables import each_row
+
 TOKEN = "a-token-of-some-length"
 
 
@@ -16,12 +18,12 @@ def access(traces: bool = True, **http: Any) -> AccessPolicy:
     return AccessPolicy(load_settings(environ={}, overrides={"http": http}), traces=traces)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"])
+@each_row("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "::ffff:127.0.0.1"])
 def test_loopback(host: str) -> None:
     assert is_loopback(host)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     ["0.0.0.0", "::", "10.0.0.1", "192.168.1.5", "my-host", "127.0.0.1.nip.io", "fe80::1%lo"],
 )
@@ -29,7 +31,7 @@ def test_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "127.0.0.1:9464",
@@ -48,7 +50,7 @@ def test_a_name_of_its_own(host: str) -> None:
     assert is_own_name(host, ["rag.example.com"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "evil.example",
@@ -77,7 +79,7 @@ def test_defaults_are_loopback_and_open() -> None:
     assert not found.is_open_to_all("0.0.0.0")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("http", "words"),
     [
         ({}, ["http.host is 0.0.0.0", "http.token_file", "RAGMETER_HTTP__TOKEN", "accept: [open]"]),
@@ -127,7 +129,7 @@ def test_only_what_has_a_token_is_guarded() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "http",
     [
         {"token": TOKEN, "token_file": "f"},

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ragmeter.server.paths import read_segment, service_path, trace_path
 from yarl import URL
 
+from tests.tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("service", "path"),
     [
         ("bot", "/service/bot"),

@@ -9,6 +9,8 @@ from pydantic import SecretStr
 from ragmeter.config.loader import ConfigError
 from ragmeter.server.access import BearerTokens, parse_authorization
 
+from tests.tables import each_row
+
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"
 
 
@@ -20,7 +22,7 @@ def basic(text: bytes) -> str:
     return f"Basic {base64.b64encode(text).decode()}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "token"),
     [
         (f"Bearer {OLD}", OLD.encode()),
@@ -72,7 +74,7 @@ def test_no_token_is_held_or_shown() -> None:
     assert OLD not in repr(vars(held))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("", "no token"),

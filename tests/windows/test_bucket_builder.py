@@ -10,6 +10,7 @@ from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import Bucket, SeriesSlots
 from ragmeter.windows.saved_buckets import encode_bucket
 
+from tests.tables import each_row
 from tests.windows.helpers import SPECS, score, trace
 
 STATES = [ScoreState.SCORED] * 6 + [
@@ -63,8 +64,8 @@ def test_columns_and_rows_give_the_same_bytes(ragged: bool) -> None:
     assert encoded(whole, slots) == encoded(parts, slots)
 
 
-@pytest.mark.parametrize("copies", [1, 20])
-@pytest.mark.parametrize(
+@each_row("copies", [1, 20])
+@each_row(
     ("value", "probability"),
     [(None, 1.0), (math.nan, 1.0), (-math.inf, 1.0), (1e300, 1.0), (0.5, 0.0), (0.5, math.nan)],
 )

@@ -9,6 +9,7 @@ import pytest
 from ragmeter.windows.contrasts import compare_means
 from ragmeter.windows.estimators import join_limits, student_p_value
 
+from tests.tables import each_row
 from tests.windows.cells import MEAN, rate, sample
 
 SCIPY_T = {(10, 4.5869): 1e-3, (20, 3.8495): 1e-3, (60, 3.4602): 1e-3, (10, 2.2281): 0.05}
@@ -59,8 +60,8 @@ def _chance(n1: int, n0: int, p: float, alpha: float) -> float:
     return total
 
 
-@pytest.mark.parametrize("p", [0.5, 0.9, 0.98])
-@pytest.mark.parametrize("alpha", [0.01, 0.001])
+@each_row("p", [0.5, 0.9, 0.98])
+@each_row("alpha", [0.01, 0.001])
 def test_small_p_values_of_rates_are_as_rare_as_they_say(p: float, alpha: float) -> None:
     assert _chance(20, 60, p, alpha) <= 1.25 * alpha
 

@@ -15,6 +15,8 @@ from ragmeter.windows.estimators import (
     wilson_samples,
 )
 
+from tests.tables import each_row
+
 SCIPY_T = {1: 12.7062047, 3: 3.1824463, 4: 2.7764451, 9: 2.2621572, 30: 2.0422725, 1000: 1.9623390}
 """scipy.stats.t.ppf(.975, df), scipy 1.17."""
 
@@ -26,7 +28,7 @@ def cell(values: list[float], size: float | None = None) -> Cell:
     return Cell(size or n, n, n, mean, variance, n / size if size else 0.0)
 
 
-@pytest.mark.parametrize(("df", "expected"), SCIPY_T.items())
+@each_row(("df", "expected"), SCIPY_T.items())
 def test_t_quantiles(df: int, expected: float) -> None:
     assert 1 - 1e-7 < t975(df) / expected < 1.005
     if df > 3:
@@ -39,16 +41,16 @@ def test_wilson_against_published_values() -> None:
     assert wilson_interval(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
 
 
-@pytest.mark.parametrize("share", [0.03, 0.5, 0.8])
-@pytest.mark.parametrize("n", [4, 50, 3000])
+@each_row("share", [0.03, 0.5, 0.8])
+@each_row("n", [4, 50, 3000])
 def test_the_number_of_samples_follows_from_the_width(share: float, n: int) -> None:
     lower, upper = wilson_interval(share, n)
     if lower > 0 and upper < 1:
         assert wilson_samples(share, upper - lower) == pytest.approx(n)
 
 
-@pytest.mark.parametrize("n", [1, 5, 49, 50, 2000])
-@pytest.mark.parametrize("share", [0.0, 1.0])
+@each_row("n", [1, 5, 49, 50, 2000])
+@each_row("share", [0.0, 1.0])
 def test_a_rate_of_nothing_or_everything_has_a_proper_interval(n: int, share: float) -> None:
     found = mean_interval([cell([share] * n)], 0.0, 1.0)
     assert found.value == share
@@ -127,8 +129,8 @@ POPULATIONS: dict[str, Callable[[random.Random], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", POPULATIONS)
-@pytest.mark.parametrize("n", [8, 20, 100])
+@each_row("name", POPULATIONS)
+@each_row("n", [8, 20, 100])
 def test_the_interval_covers_the_mean_of_all_traffic(name: str, n: int) -> None:
     """Of 10 n traces; the t interval with its own variance covers .29 to .9 of these."""
     rng, draw = random.Random(f"x{name} {n}"), POPULATIONS[name]

@@ -15,6 +15,7 @@ from ragmeter.windows.saved_buckets import (
 )
 from ragmeter.windows.windows import Windows
 
+from tests.tables import each_row
 from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
 
 
@@ -126,7 +127,7 @@ def test_a_row_of_another_version_is_refused() -> None:
         decode_journal(bytes([data[0] + 1]) + data[1:], SeriesSlots(SPECS))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     ["[", "{", "3", "[[],[1]]", '[["s",[],0,[1,[],[["total"]],[]]]]', '[[],[["s",[],0,1,[]]]]'],
 )

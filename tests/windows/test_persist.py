@@ -13,6 +13,7 @@ from ragmeter.windows.saved_buckets import (
     encode_clock,
 )
 
+from tests.tables import each_row
 from tests.windows.helpers import SPECS, trace
 
 TRACES = [
@@ -41,7 +42,7 @@ def test_another_version_is_named(data: bytes) -> None:
         decode_bucket(data, SeriesSlots(SPECS))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     ["[", "[]", "{}", "3", "[1,[],[]]", '[1,[["a","b",[1],[]]],[],[]]', '[1,[],[["total"]],[]]'],
 )

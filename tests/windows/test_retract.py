@@ -3,10 +3,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import pytest
 from ragmeter.core.score import ScoredTrace, ScoreState
 from ragmeter.windows.windows import Windows
 
+from tests.tables import each_row
 from tests.windows.helpers import BASE, score, trace, windows
 
 SEGMENTS = ("model=a", "tenant=x")
@@ -35,8 +35,8 @@ def reloaded(source: Windows) -> Windows:
     return found
 
 
-@pytest.mark.parametrize("probability", [1.0, 0.25])
-@pytest.mark.parametrize("seed", range(4))
+@each_row("probability", [1.0, 0.25])
+@each_row("seed", range(4))
 def test_what_was_corrected_counts_as_if_it_had_come_right(seed: int, probability: float) -> None:
     rng = random.Random(seed)
     corrected, right = windows(worst_of={"model"}), windows(worst_of={"model"})

@@ -17,6 +17,7 @@ from tests.chaos.kafka.truth import Log, Oracle, alarm_differences, differences
 from tests.chaos.kafka.webhook import Received
 from tests.chaos.run import run
 from tests.real import require_memory
+from tests.tables import each_row
 
 COUNT = 'rag_requests_total{service="service-0",status="ok"}'
 OTHER = 'rag_requests_total{service="service-1",status="ok"}'
@@ -101,7 +102,7 @@ def test_exports_that_add_up_to_the_truth_have_no_differences() -> None:
     assert differences(found(), *truth()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("worker", "name", "value", "notified"),
     [
         ("a", COUNT, 6.0, "is 6.0, 5.0 expected"),

@@ -7,6 +7,8 @@ from pydantic import SecretStr
 from ragmeter.config.loader import ConfigError
 from ragmeter_exporters.otel.headers import ReceiverHeaders
 
+from tests.tables import each_row
+
 
 def of(text: str) -> dict[str, str]:
     return ReceiverHeaders(SecretStr(text), None).current()
@@ -24,7 +26,7 @@ def test_none_are_none() -> None:
     assert ReceiverHeaders(None, None).current() == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "hush",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from ragmeter import __version__
 from ragmeter.core.score import Score, ScoreState
@@ -13,6 +12,7 @@ from ragmeter_exporters.otel.results import ResultSelection
 from tests.exporters.otel.collector import Collector, plain, serve
 from tests.exporters.otel.running import exporting
 from tests.exporters.otel.scores import SPAN, TRACE, done, score
+from tests.tables import each_row
 from tests.waiting import until_async
 
 JUDGED = Score(
@@ -75,7 +75,7 @@ def test_what_is_unscored_has_a_reason_and_no_value() -> None:
     assert not {"gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label"} & set(about)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "value", "label"),
     [
         ("answered", 1.0, "pass"),

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from ragmeter.metrics.registry import metric_specs
 from ragmeter_exporters.page import numbers
+
+from tests.tables import each_row
 
 
 def plain(text: str) -> str:
     return text.replace(numbers.THIN, " ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "number", "shown"),
     [
         ("answered", 0.9131, "91.3 %"),
@@ -43,7 +44,7 @@ def test_one_trace_of_a_ratio_is_yes_or_no() -> None:
     assert numbers.format_trace_value(1.0, metric_specs()["grounding"]) == "1.00"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "shown"),
     [
         (0.0, "0 ms"),

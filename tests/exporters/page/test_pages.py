@@ -38,6 +38,7 @@ from tests.exporters.fakes import (
     results,
     trace,
 )
+from tests.tables import each_row
 
 LIVE = PageOptions(clock=lambda: NOW + 4.0, started=NOW - 7200.0)
 
@@ -327,7 +328,7 @@ def test_the_trace_page_shows_the_whole_case() -> None:
         assert part in text, part
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         {},

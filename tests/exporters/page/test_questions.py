@@ -27,6 +27,7 @@ from ragmeter_exporters.page.services import FleetRow
 from tests.exporters.asked import AT, FakeQuestions, answer, asked, level
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
 from tests.exporters.page.test_pages import Page, details, fleet, front, traced
+from tests.tables import each_row
 
 THIN = "\u202f"
 
@@ -117,7 +118,7 @@ def test_the_interval_of_a_difference_is_newcombes_and_is_wider_for_several() ->
     assert difference_interval(replace(before, upper=None), after, 1)[0] == -math.inf
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("question", "before", "after", "words", "worse"),
     [
         ("grounded", level(0.84, 0.03), level(0.68, 0.03), "−16 points", True),
@@ -218,7 +219,7 @@ def test_the_details_say_why_scorers_differ() -> None:
     assert "groundedness" not in text.replace("groundedness grade", "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("states", "firing", "age", "status"),
     [
         ({}, (0, 0), 3.0, "OK"),

@@ -4,11 +4,12 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ragmeter_exporters.page.rendering import make_environment
 from ragmeter_exporters.page.texts import clip, one_line, visible
+
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,7 +52,7 @@ def test_no_template_turns_escaping_off() -> None:
         assert not re.search(r"\|\s*safe|autoescape|Markup", template.read_text()), template
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hidden", "shown"),
     [
         ("a\u202eb", "a⟦U+202E⟧b"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from ragmeter.ingest.conventions.documents import (
     read_document,
     read_documents,
@@ -20,10 +19,12 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.reasons import Reason
 
+from tests.tables import each_row
+
 TEXT = "Refunds take 5 days."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "identity", "score", "kind"),
     [
         ({"page_content": TEXT, "metadata": {}, "id": "a"}, "a", None, ""),
@@ -73,7 +74,7 @@ def test_one_document(value: Any, identity: str, score: float | None, kind: str)
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "gap", "identity"),
     [
         ({"id": "a", "score": 0.9, "title": "t"}, Reason.PASSAGES_ID_ONLY, "a"),
@@ -99,7 +100,7 @@ def test_text_that_is_not_all_there(value: Any, gap: Reason, identity: str) -> N
     assert one.text is None or gap is Reason.PASSAGES_TRUNCATED
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         [{"page_content": TEXT}, {"page_content": "b"}],

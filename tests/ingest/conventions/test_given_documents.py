@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ragmeter.core.files import parse_yaml
 from ragmeter.metrics.citations import resolve_citations
 
 from tests.ingest.building import Run, documents, only
+from tests.tables import each_row
 
 FILE = Path(__file__).parents[2] / "data" / "given_documents.yaml"
 SAMPLES: dict[str, Any] = parse_yaml(FILE.read_bytes())
@@ -97,7 +97,7 @@ FORMS += [(form, name) for form in (prompts, parts) for name in MESSAGES]
 FORMS += [(flattened, name) for name in MESSAGES if name.startswith("Anthropic")]
 
 
-@pytest.mark.parametrize(("form", "name"), FORMS, ids=lambda one: getattr(one, "__name__", one))
+@each_row(("form", "name"), FORMS, ids=lambda one: getattr(one, "__name__", one))
 def test_they_are_the_passages_and_no_part_of_the_question(form: Any, name: str) -> None:
     call = CALLS[name]
     run = Run()
@@ -141,7 +141,7 @@ def test_what_a_retriever_found_comes_first() -> None:
     assert trace.query == SAMPLES["question"]
 
 
-@pytest.mark.parametrize("listed", [[], [1], "none", [[]], [{"id": "x"}], {"a": 1}, None])
+@each_row("listed", [[], [1], "none", [[]], [{"id": "x"}], {"a": 1}, None])
 def test_other_values_are_no_documents(listed: Any) -> None:
     messages = [{"role": "user", "content": SAMPLES["question"]}]
     reply = CALLS["Cohere v1"]["reply"]

@@ -6,6 +6,7 @@ from ragmeter.ingest.conventions.registry import read_span
 from ragmeter.ingest.conventions.span_content import SpanRole
 
 from tests.ingest.conventions.samples import wire_spans
+from tests.tables import each_row
 
 
 def test_the_spans_of_its_sdk() -> None:
@@ -28,7 +29,7 @@ def test_the_spans_of_its_sdk() -> None:
 SAMPLE = "langfuse-langfuse-sdk-generation.otlp.json"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "nanoseconds"),
     [
         ("2025-01-01T00:00:00Z", 1_735_689_600_000_000_000),

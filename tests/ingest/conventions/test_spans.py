@@ -17,6 +17,7 @@ from ragmeter.ingest.conventions.span_content import SpanContent
 from ragmeter.ingest.spans import SpanEvent
 
 from tests.ingest.conventions.samples import span
+from tests.tables import each_row
 
 FILES = sorted((Path(__file__).parents[2] / "data" / "conventions").glob("*.json"))
 SAMPLES = [
@@ -27,7 +28,7 @@ SAMPLES = [
 CONTENT = TypeAdapter(SpanContent)
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@each_row("sample", SAMPLES)
 def test_what_is_read_of_a_span(sample: dict[str, Any]) -> None:
     fields = dict(sample["span"])
     fields["events"] = [SpanEvent(**event) for event in fields.get("events", [])]

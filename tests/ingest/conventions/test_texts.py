@@ -26,6 +26,8 @@ from ragmeter.ingest.conventions.values import (
 )
 from ragmeter.reasons import Reason
 
+from tests.tables import each_row
+
 LANGCHAIN = {
     "lc": 1,
     "type": "constructor",
@@ -34,7 +36,7 @@ LANGCHAIN = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         ("plain Q", "plain Q"),
@@ -73,7 +75,7 @@ def test_questions(value: Any, text: str | None) -> None:
         ) or (value is None or isinstance(value, int))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         ("plain [1].", "plain [1]."),
@@ -116,7 +118,7 @@ def test_what_is_hidden_or_cut_is_said() -> None:
     assert not is_truncated("short...")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "message",
     [
         {"role": "user", "content": "Q"},
@@ -137,7 +139,7 @@ def test_messages_in_every_form(message: Any) -> None:
         assert read_messages(value) == [ChatMessage("user", "Q")], value
 
 
-@pytest.mark.parametrize(
+@each_row(
     "message",
     [
         {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]},
@@ -227,7 +229,7 @@ def test_what_is_no_text() -> None:
     assert not is_embedding(["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["[" * 100_000, '{"a":' * 50_000, "[" + "1," * 300_000 + "1]", '"' + "\\" * 9999, "{" * 9],
 )
@@ -256,7 +258,7 @@ REPLY = (
 ASKED = "ChatMessage(_role=<ChatRole.USER: 'user'>, _content=[TextContent(text='Q')], _name=None)"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         ({"llm": {"replies": [REPLY]}}, "It's A"),

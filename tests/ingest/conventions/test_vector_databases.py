@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.conventions import vector_databases
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
@@ -8,6 +7,7 @@ from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.ingest.spans import AttributeValue, SpanEvent
 
 from tests.ingest.conventions.samples import span
+from tests.tables import each_row
 
 
 def read(attributes: dict[str, AttributeValue], *events: SpanEvent) -> SpanContent:
@@ -16,7 +16,7 @@ def read(attributes: dict[str, AttributeValue], *events: SpanEvent) -> SpanConte
     return vector_databases.read_vector_db(one)
 
 
-@pytest.mark.parametrize("operation", ["add", "upsert", "INSERT", "create_collection", "upload"])
+@each_row("operation", ["add", "upsert", "INSERT", "create_collection", "upload"])
 def test_writing_is_no_retrieval(operation: str) -> None:
     found = read({"db.system": "qdrant", "db.operation": operation})
     assert (found.role, found.documents) == (SpanRole.VECTOR_DB, None)

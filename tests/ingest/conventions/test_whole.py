@@ -13,6 +13,7 @@ from ragmeter.ingest.spans import AttributeValue, Span, SpanEvent
 from ragmeter.trace import Trace
 
 from tests.ingest.conventions.samples import printed_spans, wire_spans
+from tests.tables import each_row
 
 DATA = Path(__file__).parents[2] / "data" / "otlp"
 SETTINGS = OtlpSettings(hash_ids=False, tool_names=["retrieve"])
@@ -34,7 +35,7 @@ def of_lines(name: str) -> ExtractedRequests:
     return forward
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "more", "tokens"),
     [
         ("haystack-tracer", [], (50, 9)),
@@ -80,7 +81,7 @@ def test_what_only_some_of_them_send() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "query", "answer", "passages", "missing", "tokens", "dropped"),
     [
         (

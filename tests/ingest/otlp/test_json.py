@@ -14,6 +14,7 @@ from ragmeter.ingest.otlp.reader import UndecodableBody
 from ragmeter.ingest.spans import Span, SpanEvent
 
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces, proto_traces
+from tests.tables import each_row
 
 
 def one(**fields: Any) -> Span:
@@ -93,7 +94,7 @@ def test_ids_in_base64(encode: Any, padding: str) -> None:
     assert (span.trace_id, span.span_id, span.parent_id) == ("fb" * 16, "fb" * 8, "fb" * 8)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "reason"),
     [
         ({"traceId": "0" * 32}, "bad_trace_id"),
@@ -122,7 +123,7 @@ def test_a_root_has_no_parent(parent: Any) -> None:
     assert one(parentSpanId=parent).parent_id == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "read"),
     [
         ("SPAN_KIND_CLIENT", 3),
@@ -141,12 +142,12 @@ def test_kinds(kind: Any, read: int) -> None:
     assert one(kind=kind).kind == read
 
 
-@pytest.mark.parametrize("code", [2, "2", "STATUS_CODE_ERROR", "error", 2.0])
+@each_row("code", [2, "2", "STATUS_CODE_ERROR", "error", 2.0])
 def test_status_codes(code: Any) -> None:
     assert one(status={"code": code}).status == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("time", "read"),
     [
         ("1722866602559872000", 1722866602559872000),
@@ -169,7 +170,7 @@ def test_times(time: Any, read: int) -> None:
     assert one(startTimeUnixNano=time).start == read
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "read"),
     [
         ({"stringValue": "a"}, "a"),
@@ -266,7 +267,7 @@ def test_tempos_older_names() -> None:
     assert span.scope == "old"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "read"),
     [
         (b"cut \\ud83d", "cut \ufffd"),
@@ -281,7 +282,7 @@ def test_texts_that_json_forbids_are_mended(written: bytes, read: str) -> None:
     assert decode_traces(body, json=True).spans[0].name == read
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"null", b'{"resourceSpans": {}}', b"\n"])
+@each_row("body", [b"", b"{", b"[]", b"5", b"null", b'{"resourceSpans": {}}', b"\n"])
 def test_a_body_of_which_nothing_can_be_read_is_undecodable(body: bytes) -> None:
     with pytest.raises(UndecodableBody) as caught:
         decode_traces(body, json=True)

@@ -13,6 +13,7 @@ from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
 from ragmeter.ingest.spans import AttributeValue, LogEvent, SpanEvent
 
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_logs, proto_logs
+from tests.tables import each_row
 
 CHOICE = "gen_ai.choice"
 
@@ -89,7 +90,7 @@ def test_an_event_named_by_its_framework() -> None:
     assert both(name, {"gen_ai.x": "q"}).events == event(name, {"gen_ai.x": "q"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "record",
     [
         {"event_name": "", "body": "a line of a log"},

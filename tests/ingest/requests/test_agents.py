@@ -18,6 +18,7 @@ from ragmeter.offline.inspection import inspect_files
 from ragmeter.trace import Trace
 
 from tests.ingest.building import Run, documents, messages, only, read
+from tests.tables import each_row
 
 KIND = "openinference.span.kind"
 A = "Refunds take five days after the parcel came."
@@ -111,7 +112,7 @@ def use(name: str, result: Any, **settings: Any) -> ToolUse | None:
     return classify_tool(span, found, OtlpSettings(**settings))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "result", "expected"),
     [
         *((name, A, ToolUse.LIKELY) for name in ("search", "searchDocs", "kb_lookup", "RAGTool")),
@@ -141,7 +142,7 @@ def test_settings_decide_before_names_and_forms() -> None:
     assert use("weather", A, tool_names=["wea*"]) is ToolUse.NAMED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("result", "texts"),
     [
         (f"['{A}', '{B}']", [A, B]),
@@ -210,7 +211,7 @@ def test_an_agent_without_any_other_span_is_a_request() -> None:
 CONTEXT = f"Answer from the context.\n\nContext:\n[1] {A}\n[2] {B}\n\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prompt", "question"),
     [
         (f"{CONTEXT}Question: How long?", "How long?"),
@@ -318,7 +319,7 @@ def test_what_an_agent_is_sent_is_cut_too() -> None:
     assert (trace.query, trace.guessed) == ("How long?", {"query": "cut_from_prompt"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("output", "answer"),
     [
         ("StopEvent(result='Five days.')", "Five days."),

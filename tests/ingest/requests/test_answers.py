@@ -12,6 +12,7 @@ from ragmeter.metrics.builtin import PreparedTrace, score_cheap
 from ragmeter.trace import Trace
 
 from tests.ingest.building import Run, documents, messages, only
+from tests.tables import each_row
 
 ANSWER = "The warranty is 24 months [1]."
 PIECES = ["The ", "warranty ", "is ", "24 ", "months ", "[1]."]
@@ -66,7 +67,7 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "chunks",
     [
         [chunk(piece) for piece in PIECES],
@@ -132,7 +133,7 @@ OPENLLMETRY = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "trace",
     [
         chain(""),
@@ -184,7 +185,7 @@ def test_what_is_there_and_empty_is_an_empty_answer(trace: Trace) -> None:
     assert scores["empty_answer"] == 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "attributes",
     [
         {KIND: "LLM", **messages("Hi?")},
@@ -254,7 +255,7 @@ def test_a_refusal_is_an_answer(trace: Trace) -> None:
     assert trace.answer == "No."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "trace",
     [
         chain(
@@ -316,7 +317,7 @@ def test_of_several_choices_the_first_is_taken_and_marked(trace: Trace) -> None:
 THOUGHT = "Maybe 36 months."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         [{"type": "reasoning", "text": THOUGHT}, {"type": "text", "text": ANSWER}],
@@ -381,7 +382,7 @@ def test_a_reply_that_only_asks_for_tools_is_no_request() -> None:
     assert sum(read.dropped.values()) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("trace", "reason"),
     [
         (genai({"role": "assistant", "parts": [], "finish_reason": "length"}), "length"),

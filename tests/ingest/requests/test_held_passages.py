@@ -11,6 +11,7 @@ from ragmeter.ingest.requests.extraction import extract_requests
 from ragmeter.trace import Trace
 
 from tests.ingest.building import Run, messages, only
+from tests.tables import each_row
 
 KIND = "openinference.span.kind"
 TEXTS = ["Refunds take five days to arrive, always.", "Another text of more than four words."]
@@ -132,7 +133,7 @@ BODIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("attributes", BODIES)
+@each_row("attributes", BODIES)
 def test_a_tools_result_that_only_the_next_call_holds(attributes: dict[str, Any]) -> None:
     trace = call(attributes)
     assert [passage.text for passage in trace.passages or ()] == TEXTS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from ragmeter.config.inputs import PrivacySettings
 from ragmeter.core.files import parse_yaml
 from ragmeter.ingest.native import DecodedTrace
@@ -16,6 +15,7 @@ from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
 from tests.ingest.building import Run, only
+from tests.tables import each_row
 
 FILE = __file__.rpartition("/ingest/")[0] + "/data/provider_citations.yaml"
 with open(FILE) as text:
@@ -52,7 +52,7 @@ def cited(trace: Trace, citations: Citations) -> dict[str, set[int]]:
     return found
 
 
-@pytest.mark.parametrize("name", REPLIES)
+@each_row("name", REPLIES)
 def test_it_is_read_with_its_place_and_passage(name: str) -> None:
     one = REPLIES[name]
     for answer in (None, one["answer"]):
@@ -73,7 +73,7 @@ def test_it_is_read_with_its_place_and_passage(name: str) -> None:
         assert [mark.start, mark.end] == place
 
 
-@pytest.mark.parametrize("name", REPLIES)
+@each_row("name", REPLIES)
 def test_what_names_no_passage_has_no_value(name: str) -> None:
     """Nothing tells what is cited, so neither presence nor fabrication is known."""
     others = [{"id": "x", "text": "The shop opens at nine on weekdays and at ten on Sundays."}]
@@ -89,7 +89,7 @@ def test_what_names_no_passage_has_no_value(name: str) -> None:
         assert scores["citation_fabricated"].value is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "citation",
     [
         {"type": "char_location", "document_index": 1, "document_title": "Returns"},
@@ -131,7 +131,7 @@ def native(answer: str, **more: Any) -> Trace:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "expected"),
     [
         ({"answer": "Refunds take five days.", "sources": ["kb-refunds"]}, {"whole": {0}}),

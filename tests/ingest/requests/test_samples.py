@@ -14,6 +14,7 @@ from ragmeter.ingest.spans import Span
 from ragmeter.trace import Trace
 
 from tests.ingest.building import DATA, Run, expected, messages, only, read, sample
+from tests.tables import each_row
 
 FILES = {
     "openinference-langchain": "openinference-langchain.otlp.jsonl.gz",
@@ -30,7 +31,7 @@ def extract_row(row: dict[str, Any]) -> list[Trace]:
     return read(spans).traces
 
 
-@pytest.mark.parametrize("row", expected(), ids=lambda row: row["trace_id"][:6])
+@each_row("row", expected(), ids=lambda row: row["trace_id"][:6])
 def test_every_field_of_the_key(row: dict[str, Any]) -> None:
     traces = extract_row(row)
     assert bool(traces) is row["is_rag_request"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from tests.ingest.building import Run, documents, only, read
+from tests.tables import each_row
 
 KIND = "openinference.span.kind"
 ANSWER = "The warranty is 24 months [1]."
@@ -169,7 +168,7 @@ def run_of(call: dict[str, Any]) -> Run:
     return run
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_row("form", FORMS)
 def test_it_is_read_in_every_convention(form: str) -> None:
     trace = only(run_of(FORMS[form]))
     assert (trace.answer, trace.query, trace.missing) == (ANSWER, QUESTION, {})
@@ -198,7 +197,7 @@ SEARCHES = {
 }
 
 
-@pytest.mark.parametrize("case", SEARCHES)
+@each_row("case", SEARCHES)
 def test_a_reply_that_asks_a_tool_is_no_answer(case: str) -> None:
     trace = only(run_of(SEARCHES[case]))
     assert trace.answer is None

@@ -10,6 +10,7 @@ import pytest
 from ragmeter.ingest.spans import SpanEvent
 
 from tests.ingest.building import T0, Run, documents, exception, messages, only, read
+from tests.tables import each_row
 
 KIND = "openinference.span.kind"
 OI = "openinference.instrumentation."
@@ -78,7 +79,7 @@ def test_what_failed_inside_and_was_made_good_is_no_error() -> None:
     assert trace.missing == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "status"),
     [
         ({"events": [exception("httpx.ReadTimeout", "")]}, "timeout"),
@@ -423,7 +424,7 @@ def test_evaluators_and_our_own_spans_are_no_requests() -> None:
     assert only(run).answer == "A"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "probability"),
     [
         ("ot=th:8", 0.5),
@@ -519,7 +520,7 @@ def test_functions_alone_that_answer_a_question_are_a_request(
     assert trace.timings == {"total": 5}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "given"),
     [
         ({"order": "77", "note": "to the back door"}, {"message": "The order was stored."}),

@@ -12,6 +12,7 @@ from ragmeter.kafka.owners import OutRecord
 from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer, without_body
 
 from tests.kafka.messages import message
+from tests.tables import each_row
 
 
 def bury(value: bytes, **privacy: Any) -> OutRecord:
@@ -74,6 +75,6 @@ def test_the_framing_of_a_schema_registry_is_named(
     assert letter.value == (b"" if privacy else value)
 
 
-@pytest.mark.parametrize("value", [b"", b"\0", b"\0\0\0\0\x2a", b"{", b"\n\x05oops"])
+@each_row("value", [b"", b"\0", b"\0\0\0\0\x2a", b"{", b"\n\x05oops"])
 def test_nothing_else_is_taken_for_it(value: bytes) -> None:
     assert b"framing" not in bury(value).headers["error"]

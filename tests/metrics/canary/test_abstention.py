@@ -9,12 +9,13 @@ from ragmeter.metrics.language import NOT_MEASURED
 from ragmeter.trace import Reference
 
 from tests.metrics.help import trace
+from tests.tables import each_row
 
 NO = Reference(answerable=False)
 REFUSAL = "I'm sorry, but the documents do not mention the capital of Mars."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "accuracy"),
     [
         ({"answer": REFUSAL}, 1.0),
@@ -46,7 +47,7 @@ def test_questions_that_can_be_answered_have_no_abstention_accuracy(
     assert abstention_accuracy(one, Reference(answerable=answerable), answered_value(one)) == gap
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "found"),
     [
         ("The 2024 note says 14 days; the newer one says 30.", True),

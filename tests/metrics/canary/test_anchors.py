@@ -7,6 +7,8 @@ from ragmeter.metrics.canary import retrieval
 from ragmeter.metrics.canary.retrieval import any_match, match_supports, split_headings
 from ragmeter.trace import Passage, Support
 
+from tests.tables import each_row
+
 PASSAGE = Passage(
     id="p",
     text="There is no  built-in string\nsort in Go.",
@@ -43,7 +45,7 @@ def test_headings(text: str, found: list[str]) -> None:
     assert split_headings(text) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("support", "found"),
     [
         ({"rel_path": "Software/LeetCode Tips.md"}, True),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.checks import (
     FactCheckResult,
@@ -13,6 +12,8 @@ from ragmeter.metrics.canary.checks import (
 )
 from ragmeter.metrics.canary.searchable_answer import SearchableAnswer
 from ragmeter.trace import Calculation, FactCheck
+
+from tests.tables import each_row
 
 YES = FactCheck(name="yes", patterns=[r"\byes\b"], forbidden=["no"])
 RATE = FactCheck(patterns=[r"0\.305\s?%?", r"territory\s118"])
@@ -66,7 +67,7 @@ def test_a_check_that_failed_stays_failed_without_its_slow_pattern() -> None:
     assert checked(answer, check) == FactCheckResult(0.0, failed=["both"])
 
 
-@pytest.mark.parametrize("bad", ["(", "a*", "", "x" * 1001, "((a{50}){50}){2}", "(?P<a>"])
+@each_row("bad", ["(", "a*", "", "x" * 1001, "((a{50}){50}){2}", "(?P<a>"])
 def test_a_pattern_that_is_none_leaves_the_score_unknown(bad: str) -> None:
     found = checked("yes", YES, FactCheck(name="bad", patterns=[bad]))
     assert found == FactCheckResult(NoScore("bad_pattern"), unknown=["bad"])
@@ -75,7 +76,7 @@ def test_a_pattern_that_is_none_leaves_the_score_unknown(bad: str) -> None:
 PREMIUM = Calculation(result=604, steps=[293, 2.061], tolerance=0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "right"),
     [
         ("The premium is 293 × 2.061 = $604.", 1.0),
@@ -124,7 +125,7 @@ def test_many_steps_against_many_numbers() -> None:
     assert time.process_time() - before < 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("604 x 0.3 = 181", 1.0),

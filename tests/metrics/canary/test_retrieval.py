@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.canary.retrieval import (
     attribution_hit,
@@ -12,6 +11,8 @@ from ragmeter.metrics.canary.retrieval import (
     scope_miss,
 )
 from ragmeter.trace import Passage, Reference, Support
+
+from tests.tables import each_row
 
 UNKNOWN = NoScore("no_anchor")
 NO_SUPPORTS = NoScore("no_supports", applies=False)
@@ -43,7 +44,7 @@ def test_by_hand() -> None:
     assert [found[f"reciprocal_rank_at_k:{k}"] for k in (1, 2, 4, 9)] == [0.0, 0.5, 0.5, 0.5]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("retrieved", "groups", "found"),
     [
         ("ab", [[0, 1]], 1.0),
@@ -85,7 +86,7 @@ def test_what_is_not_there() -> None:
     assert {value for name, value in empty.items() if "precision" not in name} == {0.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scope", "found"),
     [
         (None, NoScore("no_scope", applies=False)),
@@ -128,9 +129,7 @@ def dated(**dates: str | None) -> list[dict[str, str | None]]:
 DATED = dated(a="2024-01-01T00:00:00Z", b="2025-06-01T00:00:00Z")
 
 
-@pytest.mark.parametrize(
-    ("cited", "found"), [("b", 1.0), ("ab", 1.0), ("a", 0.0), ("", 0.0), ("a?", UNKNOWN)]
-)
+@each_row(("cited", "found"), [("b", 1.0), ("ab", 1.0), ("a", 0.0), ("", 0.0), ("a?", UNKNOWN)])
 def test_cite_newer(cited: str, found: float | NoScore) -> None:
     rule = Reference.model_validate({"supports": DATED, "conflict": "cite_newer"})
     assert conflict_handled(passages(cited), rule, False) == found
@@ -145,7 +144,7 @@ def test_cite_newer_needs_to_know_which_is_newer() -> None:
 LANGUAGE = NoScore("language", applies=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cited", "acknowledged", "both", "acknowledge"),
     [
         ("ab", True, 1.0, 1.0),

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from ragmeter.metrics.canary.searchable_answer import (
     SearchableAnswer,
     number_values,
     signed_numbers,
 )
 
+from tests.tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("text", "found"),
     [
         ("It is $1,204.50, or 19 %.", {"1204.5", "19"}),
@@ -34,7 +35,7 @@ def test_times_are_no_values() -> None:
     assert sorted(number_values(signed_numbers("-2.50 at 17:30 or 3"))) == [-2.5, 3.0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("phrase", "held"),
     [
         ("not available", True),
@@ -78,7 +79,7 @@ def test_hostile_texts_are_bounded() -> None:
     assert time.process_time() - before < 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("phrase", "held"),
     [("VPN", True), ("vpn连接", True), ("使用", True), ("连", True), ("14", True), ("pn", False)],
 )

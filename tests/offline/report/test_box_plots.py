@@ -8,6 +8,8 @@ import numpy
 import pytest
 from ragmeter.offline.report.box_plot import MAX_OUTLIERS, compute_box_plot
 
+from tests.tables import each_row
+
 
 def box(values: list[float], probabilities: list[float] | None = None) -> tuple[float, ...]:
     found = compute_box_plot(values, probabilities or [1.0] * len(values))
@@ -32,7 +34,7 @@ def test_whiskers_end_at_the_furthest_score_within_one_and_a_half_lengths() -> N
     assert (found.outside, found.outliers) == (1, (13.5,))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_row("seed", range(20))
 def test_like_numpy_of_equal_weights(seed: int) -> None:
     rng = random.Random(seed)
     values = [round(rng.random(), 2) for _ in range(rng.randint(1, 60))]
@@ -40,7 +42,7 @@ def test_like_numpy_of_equal_weights(seed: int) -> None:
     assert box(values)[1:4] == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_row("seed", range(20))
 def test_a_score_of_weight_three_counts_as_three(seed: int) -> None:
     rng = random.Random(seed)
     values = [round(rng.random(), 2) for _ in range(rng.randint(1, 30))]

@@ -20,6 +20,7 @@ from ragmeter.offline.report.open_rag_eval import (
 from ragmeter.trace import Trace
 
 from tests.offline.report.recorded import FOREIGN
+from tests.tables import each_row
 from tests.traces import trace_dict
 
 
@@ -101,7 +102,7 @@ def test_the_half_that_stands_for_failed_nuggets_is_no_score() -> None:
     assert scores["relevance"].state is ScoreState.SCORED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cell", "state", "reason"),
     [
         ("0.25", ScoreState.SCORED, None),

@@ -17,6 +17,7 @@ from ragmeter.offline.report.significance import (
 from ragmeter.windows.estimators import Interval, wilson_interval
 
 from tests.offline.report.recorded import recorded
+from tests.tables import each_row
 
 
 def test_by_hand() -> None:
@@ -30,7 +31,7 @@ def test_by_hand() -> None:
     assert randomisation_p([3, 0, 1, 0, 1], seed=0) == 2 / 8
 
 
-@pytest.mark.parametrize("case", recorded("paired"))
+@each_row("case", recorded("paired"))
 def test_like_scipy(case: dict[str, Any]) -> None:
     pairs = zip(case["first"], case["second"], strict=True)
     found = randomisation_p([value_units(two) - value_units(one) for one, two in pairs], seed=0)
@@ -71,7 +72,7 @@ def test_where_nothing_differs_few_p_are_small() -> None:
     assert sum(p < 0.5 for p in found) > 150
 
 
-@pytest.mark.parametrize("case", recorded("unpaired"))
+@each_row("case", recorded("unpaired"))
 def test_shares_like_newcombe(case: dict[str, Any]) -> None:
     def interval(yes: int, n: int) -> Interval:
         return Interval(yes / n, *wilson_interval(yes / n, n), n)
@@ -90,7 +91,7 @@ def test_p_of_what_has_no_width() -> None:
     assert independent_p(0.5, 0.0, 1.0) == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("case", recorded("holm"))
+@each_row("case", recorded("holm"))
 def test_adjusted_like_statsmodels(case: dict[str, Any]) -> None:
     assert adjust_holm(case["p"]) == pytest.approx(case["adjusted"])
 

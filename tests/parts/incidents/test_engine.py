@@ -19,6 +19,7 @@ from tests.parts.incidents.fakes import (
     restarted,
     rule,
 )
+from tests.tables import each_row
 
 NO_DATA = {"no_data_for": "3m"}
 
@@ -49,8 +50,8 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize("restarts", [False, True], ids=["one process", "one per step"])
-@pytest.mark.parametrize(("line", "states", "announced", "keys"), LINES)
+@each_row("restarts", [False, True], ids=["one process", "one per step"])
+@each_row(("line", "states", "announced", "keys"), LINES)
 def test_states_on_a_time_line(
     line: str, states: str, announced: str, keys: dict[str, object], restarts: bool
 ) -> None:

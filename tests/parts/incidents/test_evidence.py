@@ -13,6 +13,7 @@ from ragmeter.parts.segments.worse import explain_worse
 from ragmeter.windows.windows import Windows
 
 from tests.parts.incidents.fakes import restarted, rule
+from tests.tables import each_row
 from tests.windows.helpers import BASE, SPECS
 
 HOUR = 3600.0
@@ -198,7 +199,7 @@ def test_failed_results_fire_and_resolve(restart: bool) -> None:
     assert len(alert.worst) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "state"),
     [
         ("no_text", ScoreState.UNSCORED),

@@ -13,6 +13,7 @@ from ragmeter.parts.incidents.texts import MAX_LINE, MAX_SUMMARY, MAX_TITLE, wri
 from ragmeter.parts.views import Change, Incident, IncidentKind, IncidentUnit
 
 from tests.exporters.alerts import make
+from tests.tables import each_row
 
 AT = 1_779_935_700.0  # 02:35 UTC
 
@@ -113,8 +114,8 @@ def check(one: Incident) -> None:
     assert not [phrase for phrase in OLD_PHRASES if phrase in text.lower()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("state", ["open", "no traffic", "not measured", "over"])
+@each_row("kind", KINDS)
+@each_row("state", ["open", "no traffic", "not measured", "over"])
 def test_every_kind_is_told_in_140_characters(kind: IncidentKind, state: str) -> None:
     """Open, without traffic, no longer measured, and over, by short names and by hostile ones."""
     ended = AT + 3_600 if state == "over" else None
@@ -136,7 +137,7 @@ def test_every_kind_is_told_in_140_characters(kind: IncidentKind, state: str) ->
     assert "not known to be over" in write_texts(closed, IncidentFacts(), None).title
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_title_says_what_is_wrong_for_the_user(kind: IncidentKind) -> None:
     one = write_texts(incident(kind), FACTS, 0.03)
     assert one.title.startswith("policy-bot: ")
@@ -157,7 +158,7 @@ def test_groundedness_is_called_used_facts(kind: IncidentKind, state: str) -> No
     assert "groundedness" not in text
 
 
-@pytest.mark.parametrize("rule", load_rules(), ids=lambda rule: rule.name)
+@each_row("rule", load_rules(), ids=lambda rule: rule.name)
 def test_every_default_rule_is_told_in_140_characters(rule: AlertRule) -> None:
     """Its summary stands beside that of the incident, as the words of a signal."""
     text = rule.summary.format(

@@ -18,6 +18,7 @@ from ragmeter.parts.index.events import (
 from ragmeter.parts.index.part import IndexPart
 
 from tests.parts.index.samples import event_dict, event_line
+from tests.tables import each_row
 from tests.traces import trace_line
 
 KIND = IndexPart.documents
@@ -38,7 +39,7 @@ def test_tokens_may_be_a_list_or_counts() -> None:
     assert (listed.tokens.number, listed.tokens.total) == (90, 750)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "says"),
     [
         ({"event_id": None}, "event_id"),

@@ -15,6 +15,7 @@ from ragmeter.parts.labels.documents import LabelDocument
 from tests.kafka.messages import Processing, message
 from tests.kafka.settings import settings_of
 from tests.parts.labels.samples import decode
+from tests.tables import each_row
 from tests.traces import START
 
 LABEL = {
@@ -72,7 +73,7 @@ def test_who_names_no_service_is_told_so() -> None:
     assert json.loads(letter.headers["error"])[0]["field"] == "service"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         (b'"trace":"', b'"trace":"x'),
@@ -91,7 +92,7 @@ def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> Non
         decode(data.replace(*change, 1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "reason"),
     [
         (b"", "invalid_json"),

@@ -14,6 +14,8 @@ from ragmeter.parts.objectives.events import (
 from ragmeter.parts.objectives.settings import ObjectivesSettings, SloSettings
 from ragmeter.trace import Status
 
+from tests.tables import each_row
+
 
 def slo(**keys: object) -> SloSettings:
     settings = load_settings(environ={}, overrides={"slos": [{"name": "one", **keys}]})
@@ -108,7 +110,7 @@ def test_what_does_not_exist_is_a_mistake(keys: dict[str, str], words: str) -> N
         check_objectives([slo(bad="low", threshold=0.5, **keys)])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "words"),
     [
         ({"bad": "low"}, "`low` needs `metric` and `threshold`"),

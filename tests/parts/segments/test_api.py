@@ -15,6 +15,7 @@ from ragmeter.parts.segments.breakdown import service_breakdown
 from tests.exporters.broken_down import fallen
 from tests.exporters.fakes import FakeAgent
 from tests.exporters.test_web import ask
+from tests.tables import each_row
 
 
 def got(agent: FakeAgent, query: str = "") -> Any:
@@ -48,7 +49,7 @@ def test_without_a_question_all_services_and_metrics() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "why"),
     [
         ("?window=2h", "window '2h': one of 5m, 1h, 24h is needed"),

@@ -20,6 +20,7 @@ from ragmeter.scorers.hhem.tier import FULLTEXT, HHEM, METRIC, HhemTier
 from ragmeter.scorers.hhem.workers import WorkersClosed
 from ragmeter.trace import Trace
 
+from tests.tables import each_row
 from tests.traces import make_trace
 from tests.waiting import PATIENCE
 from training.hhem.convert import convert_checkpoint
@@ -139,7 +140,7 @@ def test_padding_up_to_50_kb_turns_no_sentence() -> None:
         assert (blue["support"], blue["passage_id"]) == (0.9, "b")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "state", "reason"),
     [
         ({"status": "error"}, "not_applicable", "error"),

@@ -22,6 +22,7 @@ from tests.metrics.help import trace
 from tests.scorers.judge.asking import Asked as Client
 from tests.scorers.judge.asking import completion, script
 from tests.scorers.judge.fakes import FakeJudge
+from tests.tables import each_row
 
 NOT_APPLICABLE = ScoreState.NOT_APPLICABLE
 
@@ -110,7 +111,7 @@ def test_labels_that_contradict_are_no_verdict(bad: dict[str, Any], says: str) -
         annotation_question("q", ["a", "b"], "x").read(bad)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "garbage",
     [
         "",
@@ -146,7 +147,7 @@ def test_text_of_others_stays_inside_its_fence() -> None:
     assert "<|im_start|>" not in user
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "reason"),
     [
         ({"status": "error"}, "error"),

@@ -15,6 +15,7 @@ from ragmeter.scorers.llm.served_model import PAUSE
 
 from tests.scorers.judge.asking import Asked, Reply, completion, question, script
 from tests.scorers.judge.stub_judge import StubJudge
+from tests.tables import each_row
 from tests.waiting import until_async
 
 
@@ -45,7 +46,7 @@ def test_a_repeated_question_costs_no_call() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"user": "Another?"},

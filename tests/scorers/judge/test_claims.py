@@ -12,6 +12,7 @@ from ragmeter.scorers.llm.questions import JudgeQuestion, find_schema_violation
 
 from tests.metrics.help import trace
 from tests.scorers.judge.fakes import FakeJudge, judge_trace, scores_of
+from tests.tables import each_row
 
 GIVEN = JudgeMaterial(
     "How long do refunds take?", ["Refunds take 14 days.", "Parcels."], "14 days."
@@ -81,7 +82,7 @@ def test_an_answer_without_claims_is_graded_for_correctness_alone() -> None:
     assert scores["faithfulness"].fingerprint is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "supports", "cites", "grade"),
     [
         (5, "ss", True, 5),
@@ -116,7 +117,7 @@ RANKED = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "shown"),
     [
         ({"answer": "Open it [kb-7]. Click it [kb-9][kb-7]."}, "Open it [2]. Click it [1][2]."),
@@ -167,7 +168,7 @@ def test_a_failed_call_takes_all_four_and_gives_no_number(reason: str) -> None:
     assert {score.state for score in scores.values()} == {ScoreState.UNSCORED}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "reason"),
     [
         ({"status": "error"}, "error"),
@@ -199,7 +200,7 @@ def test_the_reply_is_read_strictly() -> None:
     assert len(read(*[claim(f"claim {n}") for n in range(MAX_LISTED + 9)]).claims) == MAX_LISTED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("broken", "says"),
     [
         ({"groundedness": "6"}, "answer.groundedness must be one of"),

@@ -10,6 +10,7 @@ from ragmeter.trace import Reference
 
 from tests.metrics.help import trace
 from tests.scorers.judge.fakes import FakeJudge, judge_trace, scores_of
+from tests.tables import each_row
 
 REFERENCE = {"answer": "Refunds take 14 days [1]. They are free. Ask support."}
 
@@ -55,7 +56,7 @@ def test_facts_that_the_reference_names_go_first() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "expected", "state"),
     [
         ({}, "no_reference", ScoreState.NOT_APPLICABLE),

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from ragmeter.scorers.judge.prompts import CODE, fence_texts
 from ragmeter.scorers.llm.dialect import clean_text
 
+from tests.tables import each_row
+
 BLOCKS = st.lists(st.tuples(st.sampled_from(["query", "passage 1", "answer"]), st.text()))
 
 
@@ -42,7 +44,7 @@ def test_a_text_that_holds_its_own_code_gets_another(monkeypatch: pytest.MonkeyP
     assert code == "b" * 16
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "cleaned"),
     [
         ("plain text, with (signs) [1] {x} <b>bold</b>", None),

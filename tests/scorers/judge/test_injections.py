@@ -33,6 +33,7 @@ from tests.scorers.judge.injections import (
     question,
     report,
 )
+from tests.tables import each_row
 from tests.traces import make_trace
 
 T = TypeVar("T")
@@ -160,7 +161,7 @@ def skeleton(user: str) -> str:
     return by_code(user).replace(code, "CODE")
 
 
-@pytest.mark.parametrize("attempt", EVERY, ids=lambda attempt: attempt.id)
+@each_row("attempt", EVERY, ids=lambda attempt: attempt.id)
 def test_one_fence_around_each_text_and_nothing_of_it_outside(attempt: Attempt) -> None:
     asked, _ = question(attempt.target, attempt.text)
     plain, _ = question(attempt.target, "")

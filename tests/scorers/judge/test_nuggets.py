@@ -15,6 +15,7 @@ from ragmeter.scorers.judge.nuggets import (
 from ragmeter.scorers.llm.questions import JudgeQuestion
 
 from tests.scorers.judge.fakes import FakeJudge, facts, family
+from tests.tables import each_row
 
 
 def run(judge: FakeJudge, passages: int = 3) -> NuggetFindings | NoScore:
@@ -77,7 +78,7 @@ def test_the_list_is_read_with_care() -> None:
     assert len(read(*facts(45))) == 30
 
 
-@pytest.mark.parametrize("bad", ["", " \n", "...", "word " * 25, "字" * 301])
+@each_row("bad", ["", " \n", "...", "word " * 25, "字" * 301])
 def test_a_nugget_that_is_none_is_refused_with_its_number(bad: str) -> None:
     with pytest.raises(ValueError, match="nugget 2 is "):
         read("good", bad)

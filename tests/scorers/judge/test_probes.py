@@ -25,6 +25,7 @@ from ragmeter.windows.windows import Windows
 
 from benchmarks.probes import probability_above, sizes, verdicts_of
 from tests.scorers.judge.fakes import FakeJudge, family
+from tests.tables import each_row
 from tests.traces import START
 
 SETTINGS = JudgeSettings.model_validate({"metrics": ["relevance", "answered", "citations"]})
@@ -115,7 +116,7 @@ def one_probe(expected: dict[str, Any]) -> str:
     return json.dumps(line)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "message"),
     [
         ("{", "line 1"),

@@ -20,6 +20,7 @@ from ragmeter.trace import Trace
 from tests.metrics.help import trace
 from tests.metrics.test_registry import TRACE
 from tests.scorers.judge.fakes import FakeJudge, facts, family, judge_trace, scores_of
+from tests.tables import each_row
 from tests.waiting import until_async
 
 PASSAGES = [
@@ -120,7 +121,7 @@ RANKING = {"relevance", "reciprocal_rank", "precision_at_k:3", "precision_at_k:5
 RANKING |= {"average_precision_at_k:3", "average_precision_at_k:5", "ndcg_at_k:3", "ndcg_at_k:5"}
 
 
-@pytest.mark.parametrize("number", range(16))
+@each_row("number", range(16))
 def test_one_failed_call_leaves_everything_else_as_it_was(number: int) -> None:
     judge = FakeJudge()
     judge.fails = lambda q: "judge_timeout" if judge.asked[number : number + 1] == [q] else None
@@ -208,7 +209,7 @@ def test_a_call_that_breaks_is_an_internal_error_of_what_it_belongs_to() -> None
     assert found["relevance"] == 2.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "expected"),
     [
         ({"passages": None}, {"relevance": "no_passages_captured"}),

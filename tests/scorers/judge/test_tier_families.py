@@ -12,6 +12,7 @@ from ragmeter.scorers.llm.questions import JudgeQuestion
 
 from tests.scorers.judge.fakes import FakeJudge, family, judge_trace, scores_of
 from tests.scorers.judge.test_tier import PASSAGES, example
+from tests.tables import each_row
 
 OFF = ["claims", "facts", "context", "context_recall"]
 REFERENCE = {"facts": ["Refunds take 14 days.", "They are free."]}
@@ -39,7 +40,7 @@ def test_all_of_them_cost_what_the_docs_say() -> None:
     assert scores["context_precision"].value == 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metrics", "expected"),
     [
         (["claims"], {"claims": 1}),

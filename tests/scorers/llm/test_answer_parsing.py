@@ -8,6 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ragmeter.scorers.llm.questions import MalformedAnswer, parse_answer_json
 
+from tests.tables import each_row
+
 
 def outcome(text: str) -> object:
     try:
@@ -39,12 +41,12 @@ DRESSED = [
 TURNS = ['{"grade": 2}<|im_end|>', '{"grade": 2}\n</s>', '<think>a</think>{"grade": 2}<|eot_id|>']
 
 
-@pytest.mark.parametrize("text", [*PLAIN, *DRESSED, *TURNS])
+@each_row("text", [*PLAIN, *DRESSED, *TURNS])
 def test_reads_the_object_within_what_models_write_around_it(text: str) -> None:
     assert parse_answer_json(text, bare=False) == {"grade": 2}
 
 
-@pytest.mark.parametrize("text", [*PLAIN, *DRESSED])
+@each_row("text", [*PLAIN, *DRESSED])
 def test_with_a_schema_only_the_object_itself_is_an_answer(text: str) -> None:
     if text in PLAIN:
         assert parse_answer_json(text, bare=True) == {"grade": 2}
@@ -56,9 +58,9 @@ def test_with_a_schema_only_the_object_itself_is_an_answer(text: str) -> None:
 QUOTES = '{"grade": 3}', '```json\n{"grade": 3}\n```', '</think>{"grade": 3}'
 
 
-@pytest.mark.parametrize("bare", [False, True])
-@pytest.mark.parametrize("quote", QUOTES)
-@pytest.mark.parametrize(
+@each_row("bare", [False, True])
+@each_row("quote", QUOTES)
+@each_row(
     "reply",
     [
         "The passage says %s",
@@ -80,7 +82,7 @@ def test_a_quoted_verdict_is_none(bare: bool, quote: str, reply: str) -> None:
         parse_answer_json(text, bare=bare)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("", "empty"),

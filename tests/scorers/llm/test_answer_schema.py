@@ -4,12 +4,12 @@ import json
 import random
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ragmeter.scorers.llm.questions import find_schema_violation
 
 from tests.scorers.judge.stub_answers import generated
+from tests.tables import each_row
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -39,7 +39,7 @@ def test_a_good_value_has_nothing_wrong() -> None:
     assert find_schema_violation(GOOD, SCHEMA) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "text"),
     [
         ({"grade": 4}, "answer.grade must be one of 0, 1, 2, 3"),
@@ -60,7 +60,7 @@ def test_says_what_is_wrong_and_where(change: dict[str, Any], text: str) -> None
     assert text in found
 
 
-@pytest.mark.parametrize("value", [[], "text", 1, None, True])
+@each_row("value", [[], "text", 1, None, True])
 def test_another_type_is_wrong(value: object) -> None:
     assert find_schema_violation(value, SCHEMA) == "answer must be of type object"
 

@@ -14,6 +14,7 @@ from ragmeter.scorers.llm.client import JudgeClient
 
 from tests.scorers.judge.asking import Asked, Reply, completion, error, question, script
 from tests.scorers.judge.stub_judge import StubJudge
+from tests.tables import each_row
 from tests.waiting import until_async
 
 
@@ -158,7 +159,7 @@ def test_room_that_no_longer_fits_is_given_back() -> None:
     assert asked.outcomes == ["cut_off", "ok", "too_long", "ok"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         httpx.Response(413, text="Payload Too Large"),
@@ -234,7 +235,7 @@ def test_a_compressed_reply_is_read_and_bounded_as_well() -> None:
 # Transient failures
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+@each_row("status", [408, 409, 429, 500, 502, 503, 504, 529])
 def test_transient_errors_are_tried_again(status: int) -> None:
     asked = Asked(script(status, status, completion()))
     assert asked.once() == 2
@@ -243,7 +244,7 @@ def test_transient_errors_are_tried_again(status: int) -> None:
     assert 0 <= asked.clock.slept[1] <= 1.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "failure",
     [
         httpx.ConnectError("refused"),
@@ -272,7 +273,7 @@ def test_at_most_so_many_retries() -> None:
     assert asked.cost.requests == 1
 
 
-@pytest.mark.parametrize("status", [400, 404, 405, 410, 422, 301])
+@each_row("status", [400, 404, 405, 410, 422, 301])
 def test_other_errors_are_not_tried_again(status: int) -> None:
     asked = Asked(script(status), structured="schema")
     assert asked.once() == "judge_error"
@@ -312,7 +313,7 @@ def test_the_time_is_for_the_whole_reply() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fault",
     ["disconnect", "cut", "no_json", "no_choices", "garbage", "prose", "truncated", "violation"],
 )

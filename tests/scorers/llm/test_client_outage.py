@@ -12,6 +12,7 @@ import pytest
 from ragmeter.scorers.llm.admission import PATIENCE
 
 from tests.scorers.judge.asking import Asked, Clock, Reply, completion, question
+from tests.tables import each_row
 
 
 class Together(Clock):
@@ -66,8 +67,8 @@ class Outage:
         return notified
 
 
-@pytest.mark.parametrize("before", [0, 0.3, 3.0])
-@pytest.mark.parametrize("seconds", [4, 20, 50])
+@each_row("before", [0, 0.3, 3.0])
+@each_row("seconds", [4, 20, 50])
 def test_an_outage_loses_nothing(before: float, seconds: float) -> None:
     start = 1000 + before
     outage = Outage(start, start + seconds)

@@ -22,6 +22,7 @@ from tests.scorers.judge.asking import (
     script,
 )
 from tests.scorers.judge.stub_judge import StubJudge
+from tests.tables import each_row
 
 
 def refused(message: str, status: int = 400, **fields: Any) -> httpx.Response:
@@ -56,7 +57,7 @@ def test_the_best_way_that_a_server_knows_is_found(formats: list[str], form: str
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         refused("Invalid parameter: 'response_format' of type 'json_schema' is not supported"),

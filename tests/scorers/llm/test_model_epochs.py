@@ -16,6 +16,7 @@ from ragmeter.scorers.llm.served_model import (
 )
 
 from tests.scorers.judge.asking import Clock
+from tests.tables import each_row
 
 A, B, C = (ServedModel("m", name) for name in "abc")
 
@@ -42,8 +43,8 @@ def changes(found: list[ServedModel]) -> list[ServedModel]:
     return [one for n, one in enumerate(found) if n == 0 or one != found[n - 1]]
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize(
+@each_row("seed", range(10))
+@each_row(
     ("count", "step"),  # one of eight may well be missed for the 20 replies of a slow absence
     [(2, 0.01), (3, 0.01), (8, 0.01), (2, 1.0), (3, 1.0), (8, 1.0), (2, PAUSE), (2, 3600.0)],
 )
@@ -141,7 +142,7 @@ def test_made_up_models_say_nothing_either() -> None:
     assert set(found[MAX_IN_TURN:]) == {ServedModel()}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_a_restart_goes_on_with_the_same_epoch(seed: int) -> None:
     rng = random.Random(seed)
     before = Judged()
@@ -157,7 +158,7 @@ def test_a_restart_goes_on_with_the_same_epoch(seed: int) -> None:
     assert changes(gone.hear([B] * 900)) == [A, B]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "state",
     [
         3,

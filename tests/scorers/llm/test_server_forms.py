@@ -25,6 +25,7 @@ from tests.scorers.judge.asking import (
     question,
     script,
 )
+from tests.tables import each_row
 
 
 def read(reply: Any, status: int = 200) -> ChatCompletion | FailedAttempt:
@@ -43,7 +44,7 @@ SEED = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
 GEMINI = {"code": 400, "message": SEED, "status": "INVALID_ARGUMENT"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         [{"error": GEMINI}],
@@ -63,7 +64,7 @@ def test_an_error_is_opened_whatever_it_is_wrapped_in(body: Any) -> None:
     assert asked.outcomes == ["unsupported", "ok"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         [
@@ -89,7 +90,7 @@ def test_too_long_is_seen_in_an_array(body: Any) -> None:
 # Failures of a provider in a reply that looks like a success
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "outcome"),
     [
         ({"finish_reason": "error"}, "server_error"),
@@ -124,7 +125,7 @@ def test_an_error_of_the_provider_is_tried_again() -> None:
     assert "response_format" in asked.bodies[-1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "finish",
     [
         "SAFETY",
@@ -154,14 +155,12 @@ def test_no_room_has_many_names(finish: str) -> None:
     assert not found.refused
 
 
-@pytest.mark.parametrize(
-    "finish", ["stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence"]
-)
+@each_row("finish", ["stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence"])
 def test_an_end_is_an_end(finish: str) -> None:
     assert Asked(script(completion('{"grade": 2}', finish=finish))).once() == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "status"),
     [
         ({"choices": [], "promptFeedback": {"blockReason": "SAFETY"}}, 200),
@@ -225,7 +224,7 @@ def message(finish: str = "stop", **fields: Any) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         message(content=None, reasoning_content=VERDICT),
@@ -315,7 +314,7 @@ LITELLM = "litellm.BadRequestError: litellm.ContentPolicyViolationError: AzureEx
 POLICY = {"innererror": {"code": "ResponsibleAIPolicyViolation"}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "body"),
     [
         (400, error(LITELLM, type=None, param=None, code="400")),
@@ -446,8 +445,8 @@ GARBAGE = completion("")
 UNEXPLAINED = httpx.Response(400, text="bad request")
 
 
-@pytest.mark.parametrize("bad", [GARBAGE, completion("starting up"), UNEXPLAINED])
-@pytest.mark.parametrize("number", [1, 4, 16])
+@each_row("bad", [GARBAGE, completion("starting up"), UNEXPLAINED])
+@each_row("number", [1, 4, 16])
 def test_failures_at_the_start_change_no_form_for_good(bad: Reply, number: int) -> None:
     asked = Asked(script(*[bad] * number, completion()))
 
@@ -566,7 +565,7 @@ RAW_FILTERED = json.dumps(error("The response was filtered", code="content_filte
 NO_KEY = {"reason": "API_KEY_INVALID"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "outcome", "hopeless"),
     [
         # OpenRouter keeps the provider's error as text
@@ -631,7 +630,7 @@ def test_an_account_that_is_suspended_needs_a_person() -> None:
     assert (found.outcome, found.hopeless) == ("denied", True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "words"),
     [
         ({"ErrorCode": "X", "Message": "input too long for it"}, "input too long for it"),
@@ -730,7 +729,7 @@ def test_a_list_and_a_text_without_a_message_are_of_another_api(
     assert name in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "body", "seconds"),
     [
         (
@@ -767,7 +766,7 @@ def test_the_pause_that_a_server_asks_for_in_its_body_is_kept(
         assert sum(asked.clock.slept) >= seconds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "body", "outcome", "hopeless"),
     [
         (

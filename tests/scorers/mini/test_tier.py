@@ -27,6 +27,7 @@ from ragmeter.scorers.mini.tier import (
 from ragmeter.scoring import slow_tiers
 
 from tests.scorers.mini.folders import write_folder
+from tests.tables import each_row
 from tests.traces import make_trace
 
 PASSAGES = [
@@ -135,7 +136,7 @@ def test_the_level_is_that_of_the_kind_of_input() -> None:
     assert combine(level, 2.0, facts._replace(record=1)) == 3 * 1 + 1 + 10
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "answer", "kind"),
     [
         (["Open daily from nine."], "Open daily.", (False, False, 1.0)),

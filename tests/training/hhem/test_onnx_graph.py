@@ -11,6 +11,7 @@ import pytest
 from ragmeter.scorers.hhem.model import require_module
 
 from tests.scorers.hhem.t5 import bucket, forward, random_tensors
+from tests.tables import each_row
 from training.hhem.checkpoint import PROMPT, Checkpoint, EncoderShape
 from training.hhem.convert import TILE, bias_table, build_graph
 
@@ -51,9 +52,7 @@ def test_any_depth_agrees_with_the_plain_forward_pass(layers: int) -> None:
     assert run(session(made), ids) == pytest.approx(forward(made, ids), abs=2e-5)
 
 
-@pytest.mark.parametrize(
-    "length", [1, 2, 3, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1, 3 * TILE - 2]
-)
+@each_row("length", [1, 2, 3, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1, 3 * TILE - 2])
 def test_any_length_agrees_with_the_plain_forward_pass(length: int) -> None:
     made, graph = small()
     ids = some_ids(length)
