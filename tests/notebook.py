@@ -44,9 +44,9 @@ def execute(notebook: dict[str, Any], folder: Path) -> list[list[dict[str, Any]]
                 text = printed.getvalue().splitlines(keepends=True)
                 outputs.append({"name": "stdout", "output_type": "stream", "text": text})
             for figure in map(pyplot.figure, pyplot.get_fignums()):
-                picture = io.BytesIO()
-                figure.savefig(picture, format="png", metadata={"Software": None})
-                data = {"image/png": base64.b64encode(picture.getvalue()).decode("ascii")}
+                image = io.BytesIO()
+                figure.savefig(image, format="png", metadata={"Software": None})
+                data = {"image/png": base64.b64encode(image.getvalue()).decode("ascii")}
                 outputs.append({"data": data, "metadata": {}, "output_type": "display_data"})
             pyplot.close("all")
             found.append(outputs)

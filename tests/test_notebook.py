@@ -17,7 +17,7 @@ from tests.real import require_module
 
 
 def shown(outputs: list[dict[str, Any]]) -> tuple[list[str], list[float], int]:
-    """Words and numbers that are printed, and how many pictures there are."""
+    """Words and numbers that are printed, and how many images there are."""
     text = "".join("".join(one.get("text", ())) for one in outputs)
     words = re.findall(r"[A-Za-z_]\w*", text)
     numbers = [float(one) for one in re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", text)]
@@ -37,7 +37,7 @@ def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
         check=True,
     )
     kept, made = (code_cells(json.loads(one.read_text("utf-8"))) for one in (NOTEBOOK, copy))
-    pictures = 0
+    images = 0
     for cell, again in zip(kept, made, strict=True):
         words, numbers, drawn = shown(again["outputs"])
         kept_words, kept_numbers, kept_drawn = shown(cell["outputs"])
@@ -45,8 +45,8 @@ def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
         assert (words, drawn) == (kept_words, kept_drawn), hint
         # Arithmetic of another processor may move a value of the model, not more.
         assert numbers == pytest.approx(kept_numbers, abs=0.02), hint
-        pictures += drawn
-    assert pictures == 2
+        images += drawn
+    assert images == 2
 
 
 def test_the_notebook_names_no_machine() -> None:

@@ -309,7 +309,7 @@ def test_tests_mirror_the_tree() -> None:
         "tests/apps",
         "tests/benchmarks",
         "tests/deploy",
-        "tests/deploy/pictures",
+        "tests/deploy/screenshots",
         "tests/system",
         "tests/training",
         "tests/training/hhem",

@@ -47,7 +47,7 @@ def test_every_threat_has_a_measure_and_a_test() -> None:
 
 
 def test_nothing_follows_redirects() -> None:
-    """httpx follows none unless it is told to; with the headers of a secret it never must."""
+    """httpx follows none unless it is asked to; with the headers of a secret it never must."""
     followers = [
         str(path.relative_to(ROOT))
         for part in ("agent", "exporters")

@@ -15,7 +15,7 @@ __all__ = ["PATIENCE", "accept_in_turn", "stop_agent", "until", "until_async"]
 PATIENCE = 300.0
 """Seconds a test waits for what a quiet machine does at once. Nothing is measured by it: it ends a
 wait for what never comes, and a machine that lends its processors to others for minutes must not.
-Half of the limit of a test (pyproject.toml), so that what was waited for is told before that."""
+Half of the limit of a test (pyproject.toml): before that it says what it waited for."""
 
 
 REST = 4.0

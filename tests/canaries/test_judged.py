@@ -121,8 +121,8 @@ def traffic(count: int) -> list[Any]:
     return [good(n, query=f"Traffic {n}?", timestamp=time.time()) for n in range(count)]
 
 
-def results(instrument: Any, metric: str, scorer: str) -> int:
-    return sum(states(instrument, metric, scorer).values())
+def results(agent: Any, metric: str, scorer: str) -> int:
+    return sum(states(agent, metric, scorer).values())
 
 
 def test_live_canaries_are_judged_apart_from_the_traffic(tmp_path: Path) -> None:
@@ -135,25 +135,25 @@ def test_live_canaries_are_judged_apart_from_the_traffic(tmp_path: Path) -> None
             metrics=[*FAMILIES, "answered"],
             concurrency=512,
             second={"share": 1},
-        ) as instrument,
+        ) as agent,
     ):
-        instrument.accept([*traffic(10), *sent(8)], "test", live=True)
-        until(lambda: results(instrument, "faithfulness", "judge") == 10)
-        until(lambda: results(instrument, "faithfulness", "canary/judge") == 8)
-        assert states(instrument, "context_recall", "canary/judge") == {"scored": 8}
-        assert states(instrument, "context_recall", "judge") == {"not_applicable": 10}
-        assert states(instrument, "answered", "canary/judge") == {"scored": 8}
-        assert results(instrument, "judge_disagreement", "judge") == 10
-        assert results(instrument, "judge_disagreement", "canary/judge") == 0
+        agent.accept([*traffic(10), *sent(8)], "test", live=True)
+        until(lambda: results(agent, "faithfulness", "judge") == 10)
+        until(lambda: results(agent, "faithfulness", "canary/judge") == 8)
+        assert states(agent, "context_recall", "canary/judge") == {"scored": 8}
+        assert states(agent, "context_recall", "judge") == {"not_applicable": 10}
+        assert states(agent, "answered", "canary/judge") == {"scored": 8}
+        assert results(agent, "judge_disagreement", "judge") == 10
+        assert results(agent, "judge_disagreement", "canary/judge") == 0
         # what the judge was paid is counted with the commit after the results
-        until(lambda: dict(instrument.counters.items()).get(PAID) == 8 * 3)
-        exporter = PrometheusExporter(instrument)
+        until(lambda: dict(agent.counters.items()).get(PAID) == 8 * 3)
+        exporter = PrometheusExporter(agent)
         text = (exporter.render() + exporter.render_detail()).decode()
         gauges = values(text, "rag_context_recall_mean")
         assert {'scorer="canary/judge"' in labels for labels, _ in gauges} == {True}
         assert all('fingerprint="' in labels for labels, _ in gauges)
         # three families of one call each; whether the traffic's are judged twice is no matter here
-        own = dict(instrument.counters.items())
+        own = dict(agent.counters.items())
         assert own[PAID] == 8 * 3
         assert own["ragmeter_canary_judge_tokens_total", ()] > 0
         assert own["ragmeter_canary_judge_cost_usd_total", ()] > 0
@@ -161,7 +161,7 @@ def test_live_canaries_are_judged_apart_from_the_traffic(tmp_path: Path) -> None
         assert stub.stats()["calls"] == calls
         # the second judge is asked for both families of the traffic, and to label claims, if any
         assert 8 * 3 + 10 * 4 <= calls <= 8 * 3 + 10 * 5
-        assert mismatch(instrument) == 0
+        assert mismatch(agent) == 0
         assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
 
 
@@ -171,32 +171,32 @@ def test_the_part_of_the_budget_bounds_them_and_says_what_was_left_out(tmp_path:
     budget = {"requests_per_minute": 8}
     with (
         stub_judge() as stub,
-        running(tmp_path, stub, live=True, metrics=FAMILIES, budget=budget) as instrument,
+        running(tmp_path, stub, live=True, metrics=FAMILIES, budget=budget) as agent,
     ):
-        instrument.accept(sent(40), "test", live=True)
-        until(lambda: results(instrument, "context_recall", "canary/judge") == 40)
-        found = states(instrument, "context_recall", "canary/judge")
+        agent.accept(sent(40), "test", live=True)
+        until(lambda: results(agent, "context_recall", "canary/judge") == 40)
+        found = states(agent, "context_recall", "canary/judge")
         assert 0 < found["scored"] <= 6
         assert found["unscored"] == 40 - found["scored"]
         reasons: Counter[str] = Counter()
-        for (name, labels), value in instrument.counters.items():
+        for (name, labels), value in agent.counters.items():
             notified = dict(labels)
             if name == "ragmeter_results_total" and notified["metric"] == "context_recall":
                 reasons[notified["reason"]] += int(value)
         assert reasons["budget"] == found["unscored"]
         assert stub.stats()["calls"] <= 12
-        assert mismatch(instrument) == 0
+        assert mismatch(agent) == 0
 
 
 def test_a_replay_judges_each_and_a_restart_loses_none(tmp_path: Path) -> None:
     budget = {"requests_per_minute": 1}
     with stub_judge(latency=0.2) as stub:
-        with running(tmp_path, stub, metrics=FAMILIES, budget=budget, concurrency=1) as instrument:
-            instrument.accept(sent(12), "test")
-        with running(tmp_path, stub, metrics=FAMILIES, budget=budget) as instrument:
-            instrument.wait_idle()
-            assert states(instrument, "context_recall", "canary/judge") == {"scored": 12}
-            assert mismatch(instrument) == 0
+        with running(tmp_path, stub, metrics=FAMILIES, budget=budget, concurrency=1) as agent:
+            agent.accept(sent(12), "test")
+        with running(tmp_path, stub, metrics=FAMILIES, budget=budget) as agent:
+            agent.wait_idle()
+            assert states(agent, "context_recall", "canary/judge") == {"scored": 12}
+            assert mismatch(agent) == 0
 
 
 def test_after_a_restart_those_that_wait_are_in_the_account_of_the_canaries(
@@ -204,11 +204,11 @@ def test_after_a_restart_those_that_wait_are_in_the_account_of_the_canaries(
 ) -> None:
     with stub_judge(latency=60.0) as stub:
         for again in (False, True):
-            with running(tmp_path, stub, live=True, metrics=FAMILIES) as instrument:
+            with running(tmp_path, stub, live=True, metrics=FAMILIES) as agent:
                 if not again:
-                    instrument.accept(sent(3), "test", live=True)
+                    agent.accept(sent(3), "test", live=True)
                     until(lambda: stub.stats()["max_in_flight"] >= 3)
-                controller = instrument._worker.draws.tiers.controllers["judge"]
+                controller = agent._worker.draws.tiers.controllers["judge"]
                 until(lambda: controller._canaries._demand.pending == 3)  # noqa: B023
                 assert controller.pending == {}
 

@@ -9,7 +9,7 @@ from ragmeter.scorers.llm.questions import JudgeFailed
 
 
 class Work:
-    """Ends when it is told to; costs one request."""
+    """Ends when the test lets it; costs one request."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.calls = 0

@@ -1,5 +1,5 @@
 """What checks the files for others: a real Helm, the schemas of Kubernetes, hadolint, Grafana's
-dashboard-linter; axe-core, which checks the pages; and uPlot, which draws pictures for the docs.
+dashboard-linter; axe-core, which checks the pages; and uPlot, which draws charts for the docs.
 
 `python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
 time: Go compiles the linter for minutes. With `--downloads` nothing is compiled, which takes
@@ -85,7 +85,7 @@ def linter_program() -> str:
 
 
 def uplot() -> Path:
-    """The folder with its scripts; npm fetches it where it is not there. For pictures alone."""
+    """The folder with its scripts; npm fetches it where it is not there. For images alone."""
     _fetch_package(UPLOT, UPLOT_SHA256)
     return UPLOT / "package" / "dist"
 

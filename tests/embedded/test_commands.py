@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE
 def asking(
     orders: CommandQueue[str | None, Any], service: str | None, patience: float = PATIENCE
 ) -> tuple[Any, list[Any]]:
-    """A thread that asks, and what it will have been told."""
+    """A thread that asks, and the answer that it will have had."""
     notified: list[Any] = []
 
     def ask() -> None:

@@ -38,7 +38,7 @@ def make(**changes: Any) -> Alert:
 
 
 def drifted(**changes: Any) -> Alert:
-    """Grounding went from .8 to .6 at event time 700; told at 1000."""
+    """Grounding went from .8 to .6 at event time 700; reported at 1000."""
     found = {"kind": "mean", "statistic": 5.1, "since_earliest": 640.0, "since_latest": 760.0}
     fields: dict[str, Any] = {
         "rule": "RagDrift",

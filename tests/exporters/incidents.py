@@ -13,7 +13,7 @@ RUNBOOK = "https://wiki.example/errors.md"
 
 
 def opened(**changes: Any) -> Incident:
-    """A fifth of the requests of service `bot` fails since event time 880; told at 1000."""
+    """A fifth of the requests of service `bot` fails since event time 880; reported at 1000."""
     base = Incident(
         id="0123456789abcdef",
         service="bot",

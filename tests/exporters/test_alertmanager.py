@@ -1,4 +1,4 @@
-"""What Alertmanager is told, when, and that it is told again."""
+"""What is sent to Alertmanager, when, and that it is sent again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The whole way through a real Alertmanager: sender, Alertmanager, a webhook receiver.
 
 It shows what no stub can: that Alertmanager takes the payload, notifies with the worst trace ids,
-holds an open incident, and resolves it when told so or when we die.
+holds an open incident, and resolves it when we say so or when we die.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_an_incident_arrives_with_its_story_and_resolves(tmp_path: Path, offset:
             sender.wake()
             begin = time.monotonic()
             await until_async(lambda: bool(notified(receiver, "resolved")))
-            # Told, not timed out: `endsAt` of the last resend lies up to 2 s ahead.
+            # It was sent, and did not time out: `endsAt` of the last resend lies up to 2 s ahead.
             assert time.monotonic() - begin < 1.5
             (resolved,) = notified(receiver, "resolved")
             assert resolved["fingerprint"] == fired["fingerprint"]

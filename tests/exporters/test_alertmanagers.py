@@ -1,4 +1,4 @@
-"""Several Alertmanagers: each is told by itself."""
+"""Several Alertmanagers: each is notified by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a message of the traces is, told by its header, the settings or its content."""
+"""What a message of the traces is by its header, the settings or its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a right that is missing; with a real authorizer: test_worker_rights."""
+"""What the log says of a right that is missing; with a real authorizer: test_worker_rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts of workers that are killed: each is told of, and none a second time under another id."""
+"""Alerts of workers that are killed: each is notified, and none a second time under another id."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_alerts_fire_once_across_kills(
         webhook.shut = True
         go_on(180, "error")
         until(lambda: webhook.refused)
-        # durable, but not delivered: it is told by whoever owns it next
+        # durable, but not delivered: whoever owns it next notifies of it
         worker.kill()
         webhook.shut = False
         worker.start()
@@ -115,7 +115,7 @@ def test_alerts_fire_once_across_kills(
     high = [body for body in webhook.bodies if body["incident"]["kind"] == "errors"]
     ids = {body["id"] for body in high}
     assert len(ids) == 2 * len(SERVICES), sorted(ids)
-    # what is over is not told of as opened later
+    # no notification says of what is over that it opened later
     for service in SERVICES:
         events = [body["event"] for body in high if body["incident"]["service"] == service]
         assert events == sorted(events), events

@@ -1,1 +1,1 @@
-"""The whole instrument with the parts it works with, all of them real."""
+"""The whole of ragmeter with the parts it works with, all of them real."""

@@ -1,10 +1,10 @@
 """The rules for Prometheus on a clock that runs faster.
 
-Prometheus has no clock but the wall's. So the story is told faster, and every duration of the rules
-is divided by the same factor: intervals, `for`, `keep_firing_for`, ranges and offsets. Thresholds,
-labels, names and everything else stay as they are written. So do the alerts on the agent's process:
-whether that answers is a matter of the clock on the wall, and their five minutes would be three
-seconds in which a busy machine may well not answer.
+Prometheus has no clock but the wall's. So the story is played faster, and every duration of the
+rules is divided by the same factor: intervals, `for`, `keep_firing_for`, ranges and offsets.
+Thresholds, labels, names and everything else stay as they are written. So do the alerts on the
+agent's process: whether that answers is a matter of the clock on the wall, and their five minutes
+would be three seconds in which a busy machine may well not answer.
 """
 
 from __future__ import annotations

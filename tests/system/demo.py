@@ -1,4 +1,4 @@
-"""`make run` as a process, and the pictures of its pages.
+"""`make run` as a process, and the images of its pages.
 
     python -m tests.system.demo
 
@@ -67,7 +67,7 @@ def served(folder: Path) -> Iterator[list[str]]:
         process.wait(PATIENCE)
 
 
-def picture(page: Browser, name: str, script: str, height: float | None = None) -> None:
+def take_screenshot(page: Browser, name: str, script: str, height: float | None = None) -> None:
     """What a script of the page points at, or so much from its top on."""
     x, y, width, own = page.run(
         f"const box = ({script}).getBoundingClientRect();"
@@ -86,11 +86,11 @@ def main() -> None:
         page = stack.enter_context(chrome)
         page.size(WIDTH, 900)
         page.open(urls[0])
-        picture(page, "status-page", "document.body", 900)
+        take_screenshot(page, "status-page", "document.body", 900)
         page.open(urls[1])
-        picture(page, "incident", "document.querySelector('main')")
+        take_screenshot(page, "incident", "document.querySelector('main')")
         page.open(urls[3])
-        picture(page, "trace-page", "document.body", 800)
+        take_screenshot(page, "trace-page", "document.body", 800)
 
 
 if __name__ == "__main__":

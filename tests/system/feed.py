@@ -1,7 +1,7 @@
-"""A running agent that is told a story: traces go into its standard input, at a pace.
+"""A running agent to which a story is played: traces go into its standard input, at a pace.
 
 The agent's clock is the time of the traces. So nothing of its windows, rules and settings is
-scaled: a story that is told F times faster is to it the same story.
+scaled: a story that is played F times faster is to it the same story.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 The agent alerts as it does without any rule of a user. The traffic of eleven calm hours is replayed
 as fast as it goes; what the agent exported on the way becomes what Prometheus knows of them. Then
-the story is told, `factor` times faster than it is.
+the story is played, `factor` times faster than it is.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from tests.waiting import PATIENCE
 __all__ = ["FACTOR", "Notified", "configured", "play", "rules_for_prometheus"]
 
 FACTOR = 100.0
-"""How many seconds of the story are told in one: 135 minutes in 81 s. Prometheus scrapes every
+"""How many seconds of the story are played in one: 135 minutes in 81 s. Prometheus scrapes every
 minute and asks its rules every 30 s, which are 600 and 300 ms then: a scrape that takes longer
-fails. Where the machine is too busy for that, the story is told anew, at a quarter of the pace."""
+fails. Where the machine is too busy for that, the story begins anew, at a quarter of the pace."""
 
 SLOWEST = 6.25
 """In 22 minutes: a machine that does not answer within 10 s does nothing else in time either."""
@@ -52,12 +52,12 @@ BEHIND = 5 * 60.0
 """Seconds of the story by which the teller may be late: a quarter of what an arrival may."""
 
 HEAD_START = 20 * 60.0
-"""Seconds of the calm that are told at the story's pace: Prometheus is started meanwhile."""
+"""Seconds of the calm that are played at the story's pace: Prometheus is started meanwhile."""
 
 MARKS = (*(hours * HOUR for hours in range(-10, -1, 2)), EVENING, EVENING / 2, -HEAD_START)
 """When Prometheus has scraped before the story."""
 
-AFTER = 5 * 60.0  # for what was told last to arrive, in seconds of the story
+AFTER = 5 * 60.0  # for what was reported last to arrive, in seconds of the story
 LONGEST = 50 * 60.0
 """Seconds of the story after its end in which what still fires may end: Prometheus holds drift,
 which ends last, for a quarter of an hour after the agent, and on a busy machine more."""
@@ -82,7 +82,7 @@ class Notified:
         return (arrival.at - self.began) * self.factor / 60
 
     def fired(self, arrival: Arrival, key: str = "startsAt") -> float:
-        """When the agent says, of an alert that Alertmanager told."""
+        """When the agent says, of an alert that came from Alertmanager."""
         return (datetime.fromisoformat(arrival.notified[key]).timestamp() - self.origin) / 60
 
 
@@ -221,7 +221,7 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Notifi
         noted = await tell(folder, factor, seed)
         if not noted.hurried or factor <= SLOWEST:
             return noted
-        print(f"told anew, {noted.hurried} at {factor:g} times the pace of life")
+        print(f"played anew, {noted.hurried} at {factor:g} times the pace of life")
         factor /= 4
 
 

@@ -1,4 +1,4 @@
-"""Nothing but durations changes in the rules of a story that is told faster."""
+"""Nothing but durations changes in the rules of a story that is played faster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Three incidents and a service to which nothing happens, with every part real: what is told, on
-which way, when; which traces are named; that their pages open; and that all of it resolves."""
+"""Three incidents and a service to which nothing happens, with every part real: what is reported,
+on which way, when; which traces are named; that their pages open; and that all of it resolves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.system.traffic import BAD_MODEL, CALM, INCIDENTS, OUTAGE, RAMP, SWAP,
 
 __all__ = ["EXPECTED", "check"]
 
-# The question of each incident that must be told, and when at the latest, in minutes from its
+# The question of each incident that must be reported, and when at the latest, in minutes from its
 # beginning to its first notification.
 EXPECTED = {
     ("works", OUTAGE.service): 6,
@@ -99,7 +99,7 @@ def _names_its_traces(notified: Notified, fired: Arrival) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.real
-@pytest.mark.timeout(3600)  # on a busy machine it is told anew, and slower
+@pytest.mark.timeout(3600)  # on a busy machine it is played anew, and slower
 def test_the_story_is_told_on_every_way_and_ends(tmp_path: Path) -> None:
     notified = asyncio.run(play(tmp_path))
     check(notified)

@@ -206,7 +206,7 @@ def test_classes_are_of_the_traffic_that_the_metric_applies_to() -> None:
         for assisted in held:
             found = judge_interval(w, assisted=assisted)
             held[assisted] += found.lower <= sum(values) / len(values) <= found.upper
-    # as if the draws had told it exactly the helped interval would cover .59
+    # as if the draws had shown it exactly the helped interval would cover .59
     assert min(held.values()) / runs > 0.92, held
 
 

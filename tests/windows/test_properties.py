@@ -89,7 +89,7 @@ def test_restarts_change_nothing(seed: int, span: float, stops: list[int]) -> No
 @given(st.integers(0, 10**6), st.sampled_from([3000.0, 200_000.0]))
 @settings(max_examples=4, deadline=None, derandomize=True)
 def test_running_totals_do_not_drift(seed: int, span: float) -> None:
-    """A window that has seen much and lost most equals one that was only told the rest."""
+    """A window that has seen much and lost most equals one that only saw the rest."""
     stream = events(seed, 120, span)
     rolled = windows()
     for one, service, segments in stream:

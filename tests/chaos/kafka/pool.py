@@ -108,7 +108,7 @@ class Pool:
             worker.kill()
             status = -9
         if status:
-            # allowed: a broker that is down at that moment; told all the same
+            # allowed: a broker that is down at that moment; reported all the same
             self.bad_stops.append(f"{name} ended with {status} after SIGTERM")
         self._due[name] = time.monotonic() + down
 

@@ -42,7 +42,7 @@ class Producing(threading.Thread):
         self._partitions = partitions
         self._say = say
         self.counted = 0.0
-        """Told from outside."""
+        """Set from outside."""
         self.sent = 0
         """Traces, each once."""
         self.again = 0

@@ -23,7 +23,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-TOLD = re.compile(r"docs/kafka\.md, Rights|or let the user Describe it")
+CURE = re.compile(r"docs/kafka\.md, Rights|or let the user Describe it")
 DOCUMENTED = rights_of_commands()
 COMMANDS = {
     "`kafka init`": ["kafka init"],
@@ -90,7 +90,7 @@ def test_the_documented_rights_are_enough(
     empty_place: Place, tmp_path: Path, name: str, command: str
 ) -> None:
     output = run(empty_place, tmp_path, name, command, DOCUMENTED[name])
-    assert not TOLD.search(output)
+    assert not CURE.search(output)
     assert "ragmeter:" not in output  # as every error begins
 
 
@@ -100,4 +100,4 @@ def test_with_one_right_less_it_is_told_which(
 ) -> None:
     rights = [one for one in DOCUMENTED[name] if (one.kind, one.operation) != missing]
     output = run(empty_place, tmp_path, name, command, rights)
-    assert TOLD.search(output)
+    assert CURE.search(output)

@@ -110,9 +110,9 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
         names.extend(item.id for item in notify(incident, now))
         return notify(incident, now)
 
-    with running(tmp_path, rules=ERRORS, notify=remember) as instrument:
-        feed(instrument, [(item, number) for number, item in enumerate(traffic())])
-        saved = instrument._store.saved()
+    with running(tmp_path, rules=ERRORS, notify=remember) as agent:
+        feed(agent, [(item, number) for number, item in enumerate(traffic())])
+        saved = agent._store.saved()
     rows = content(undisturbed((1,)))
     buckets = {
         tuple(parts): data

@@ -1,4 +1,4 @@
-"""What the score half is told of the traffic."""
+"""What the score half learns of the traffic."""
 
 from __future__ import annotations
 

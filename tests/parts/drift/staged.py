@@ -164,7 +164,7 @@ class Notified(NamedTuple):
 
 
 def feed(one: Aggregator, traces: Iterator[ScoredTrace]) -> list[Notified]:
-    """Count traces in order, and return what the part told on the way, in order."""
+    """Count traces in order, and return the events of the part on the way, in order."""
     notified: dict[tuple[str, str, str, float], Notified] = {}
     batch: list[ScoredTrace] = []
 

@@ -199,7 +199,7 @@ def test_questions_that_are_asked_over_and_over_hide_no_fault() -> None:
 
 @pytest.mark.parametrize("fault", ["hallucinated", "refusals"])
 def test_a_fault_of_the_first_hours_is_no_usual(fault: str) -> None:
-    """The same fault is told when it comes again."""
+    """The same fault is reported when it comes again."""
 
     def story(hour: float) -> tuple[str, float]:
         return fault, 0.6 if hour < 2 or hour >= 6 else 0.0

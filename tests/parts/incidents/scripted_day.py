@@ -1,4 +1,4 @@
-"""A day of seventeen services and their faults, on event time, and what people are told of them.
+"""A day of seventeen services and their faults, on event time, and what people are notified of.
 
 `python -m tests.parts.incidents.scripted_day` prints the page docs/incidents.md.
 """
@@ -91,7 +91,7 @@ class Stage(NamedTuple):
 
 @dataclass
 class Expected:
-    """What people are to be told of an incident; minutes from the onset, or from the end."""
+    """What people are to be notified of in an incident; minutes from the onset, or from the end."""
 
     service: str
     what: str
@@ -487,7 +487,7 @@ def play(
 
 
 class Outcome(NamedTuple):
-    """What was told of an expected incident: minutes from its onset, the end from its own."""
+    """What was reported of an expected incident: minutes from its onset, the end from its own."""
 
     expected: Expected
     notified: Message | None
@@ -506,7 +506,7 @@ class Outcome(NamedTuple):
 
     @property
     def latest(self) -> Incident | None:
-        """The incident as it was last told while it stood."""
+        """The incident as it was last reported while it stood."""
         notified = self.page or self.notified
         return None if notified is None else notified.incident
 
@@ -550,7 +550,7 @@ Seventeen services have twelve requests a minute each.
 page, and a slow test holds what each incident must say. Minutes are from the onset; those to the
 all-clear from the end of the fault, of which the number must be back for fifteen.
 
-| service | what happens | from | to told | to page | title | change, where | to all-clear |
+| service | what happens | from | to report | to page | title | change, where | to all-clear |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 

@@ -170,7 +170,7 @@ def test_it_gets_worse_when_the_level_is_half_as_far_again(stage: Stage) -> None
     assert worse.worsened_at is not None
     assert CALM + 70 < second <= CALM + 100
     stage.run(60, refused=0.6)
-    assert len(stage.messages) == 2, "told once"
+    assert len(stage.messages) == 2, "notified once"
 
 
 def test_a_warning_that_passes_within_its_wait_is_no_news(stage: Stage) -> None:

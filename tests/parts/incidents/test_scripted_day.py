@@ -1,4 +1,4 @@
-"""What people are told on the scripted day: when, of what, since which change, and its end."""
+"""What people are notified of on the scripted day: when, since which change, and its end."""
 
 from __future__ import annotations
 

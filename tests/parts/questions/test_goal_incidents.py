@@ -1,4 +1,4 @@
-"""Goals of the user through an aggregator, up to what people are told."""
+"""Goals of the user through an aggregator, up to what people are notified of."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ Server = Callable[[dict[str, Any], httpx.Request], Reply]
 
 
 class Asked:
-    """A client, its clock, what it sent, and what it told."""
+    """A client, its clock, what it sent, and what it reported."""
 
     def __init__(
         self,

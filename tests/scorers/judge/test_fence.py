@@ -49,7 +49,7 @@ def test_a_text_that_holds_its_own_code_gets_another(monkeypatch: pytest.MonkeyP
     [
         ("plain text, with (signs) [1] {x} <b>bold</b>", None),
         ("tabs\tand\nlines stay", None),
-        ("می\u200cخواهم 👩\u200d💻", None),  # joiners change words and pictures
+        ("می\u200cخواهم 👩\u200d💻", None),  # joiners change words and emoji
         ("a\r\nb\rc\u2028d", "a\nb\nc\nd"),
         ("a\x00b\x1b[2Jc\x7f", "ab[2Jc"),
         ("a\u200bb\u202ec\ufeffd\u00ade", "abcde"),

@@ -100,7 +100,7 @@ def judged(
 
 
 def check(score: Score, heard: Heard) -> None:
-    """Scored within the metric's bounds by an instrument that spoke, or a reason in its place."""
+    """Scored within the metric's bounds by a judge that answered, or a reason in its place."""
     spec = metric_specs()[base_name(score.metric)]
     if score.state is ScoreState.SCORED:
         assert score.value is not None

@@ -235,7 +235,7 @@ def test_a_server_killed_at_work_and_another_one_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls in flight fail and name no grade, then nothing is sent; what serves later under the
-    same address counts as another instrument."""
+    same address counts as another judge."""
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 0.0)  # its clock stands still
     now = 0.0
     port = free_port()

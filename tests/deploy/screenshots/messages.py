@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.pictures.messages`: pictures of alert messages for docs/images.
+"""`python -m tests.deploy.screenshots.messages`: images of alert messages for docs/images.
 
 `ragmeter run` replays a day of the bundled answers, in whose last hour half of the traffic gets
 the answers to other questions from a new version of the model. A real Alertmanager renders the

@@ -1,4 +1,4 @@
-"""What people are told of staged faults by the default alerting, through an aggregator."""
+"""What the default alerting notifies people of in staged faults, through an aggregator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Draws window.BOARD: {title, variables, from, to, panels}. Only for the pictures of the docs.
+// Draws window.BOARD: {title, variables, from, to, panels}. Only for the images of the docs.
 "use strict";
 
 const COLOURS = {

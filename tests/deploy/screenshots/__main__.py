@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.pictures`: the pictures of docs/images, from a running agent.
+"""`python -m tests.deploy.screenshots`: the images of docs/images, from a running agent.
 
 It sends traffic for some minutes: the first third is sound, then answers are given to other
 questions, then requests become slow.
@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.deploy.dashboard_queries import boards, choose
 from tests.deploy.dashboard_world import World, sample, watched
-from tests.deploy.pictures.frames import drawn
+from tests.deploy.screenshots.frames import drawn
 from tests.deploy.tools import ROOT, uplot
 from tests.exporters.browser import Browser, browser
 from tests.real import require
@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8)
     options = parser.parse_args()
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-pictures-")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-screenshots-"))
+        )
         found = stack.enter_context(watched(folder, interval=5))
         began = time.time()
         _drive(found, options.minutes * 60)
@@ -44,7 +46,7 @@ def main() -> None:
         chrome = browser(require("chromedriver"), require("chromium"), folder / "profile")
         page = stack.enter_context(chrome)
         for name, board in boards().items():
-            picture(found, page, name, board, (began, ended), folder)
+            take_screenshot(found, page, name, board, (began, ended), folder)
             sys.stdout.write(f"{name}\n")
 
 
@@ -69,7 +71,7 @@ def _turning(seconds: float) -> Iterator[dict[str, Any]]:
         yield trace
 
 
-def picture(
+def take_screenshot(
     world: World,
     page: Browser,
     name: str,
