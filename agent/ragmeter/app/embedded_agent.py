@@ -129,7 +129,6 @@ async def serve_agent(
                     http.host,
                     http.metrics_port,
                     access,
-                    connections=limits.connections,
                     send_paths=document_paths,
                     form_paths=part_form_paths(agent.part_kinds),
                 )
@@ -141,7 +140,6 @@ async def serve_agent(
                     http.otlp_port,
                     access,
                     name="otlp",
-                    connections=limits.connections,
                     send_paths=document_paths,
                 )
             )

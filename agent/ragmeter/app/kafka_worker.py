@@ -129,13 +129,11 @@ async def run_worker(
         LiveEndpoint(RESULTS_PATH, results).add_to(page)
         http = settings.http
         await stack.enter_async_context(access.watch_files())
-        connections = settings.limits.connections
         listener = listen(
             page,
             http.host,
             http.metrics_port,
             access,
-            connections=connections,
             form_paths=part_form_paths(PARTS),
         )
         url = await stack.enter_async_context(listener)

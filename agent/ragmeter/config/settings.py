@@ -59,9 +59,6 @@ class LimitSettings(SettingsSection):
         20 * 2**20, ge=1024, description="largest request body, also after decompression"
     )
     trace_bytes: int = Field(2 * 2**20, ge=1024, description="largest single trace")
-    connections: int = Field(
-        400, ge=8, description="open connections of a port; beyond it the idlest one is closed"
-    )
     queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
     drawn: int = Field(
         5_000,

@@ -121,7 +121,7 @@ class ConnectionLimiter:
     def enter(self, connection: LimitedConnection) -> bool:
         """Admit a connection, closing another at the limit; return False if all are busy."""
         if len(self._open) >= self._limit:
-            what = f"came to {self._limit} connections (limits.connections):"
+            what = f"came to {self._limit} connections:"
             self.refuse("connections", connection.peer, f"{what} slow and idle ones are closed")
             least = self._find_least(self.clock())
             if least is None:

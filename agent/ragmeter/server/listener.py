@@ -69,6 +69,10 @@ SECURITY_HEADERS = {
 
 _PATH_CHARS = 100  # of a path that a client has made up
 
+# Open connections of a port. Beyond it the idlest one is closed, so that more senders than that are
+# served in turn, and files and memory stay bounded.
+MAX_CONNECTIONS = 400
+
 # Connections that wait to be accepted: one that finds no place tries again after a second.
 _BACKLOG = 1024
 
@@ -85,7 +89,7 @@ async def listen(
     access: AccessPolicy,
     *,
     name: str = "metrics",
-    connections: int = 400,
+    connections: int = MAX_CONNECTIONS,
     send_paths: Iterable[str] = (),
     form_paths: Iterable[str] = (),
 ) -> AsyncIterator[str]:
