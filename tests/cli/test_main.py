@@ -78,11 +78,8 @@ def test_help_and_version() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_commands_and_options_complete(shell: str) -> None:
-    code = "import sys; sys.argv = ['ragmeter']; from ragmeter.cli.main import main; main()"
-    words = {"COMP_WORDS": "ragmeter ba", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "ragmeter ba"}
-    fish = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    env = {**os.environ, **words, **fish, "_RAGMETER_COMPLETE": f"complete_{shell}"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, check=True)
+    command = [sys.executable, "-m", "tests.cli.completing", shell]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
     assert b"backtest" in done.stdout
     assert b"baseline" in done.stdout
     assert b"inspect" not in done.stdout
