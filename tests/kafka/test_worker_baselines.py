@@ -19,7 +19,7 @@ from tests.kafka.state.partition import Owned, apply, record, state_of
 from tests.traces import START
 from tests.waiting import until_async
 
-SETTINGS = AgentSettings.model_validate({})
+SETTINGS = AgentSettings.model_validate({"alerts": {"evaluation_seconds": 300}})
 
 
 def watched(service: str = "bot") -> PartitionState:

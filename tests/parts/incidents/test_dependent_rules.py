@@ -16,6 +16,8 @@ from ragmeter.parts.questions.part import QuestionsPart
 from tests.parts.incidents.fakes import rule
 from tests.parts.questions.samples import HOUR, START, request, scored
 
+SETTINGS = AgentSettings.model_validate({"alerts": {"evaluation_seconds": 60}})
+
 
 def traffic(length: int) -> Iterator[ScoredTrace]:
     """600 requests of an hour in sessions of a length, of which every twelfth session fails."""
@@ -36,7 +38,7 @@ def traffic(length: int) -> Iterator[ScoredTrace]:
 def firing(length: int, **changes: object) -> bool:
     """Return whether a rule fires on the traffic."""
     made = rule(window="1h", severity="warning", **changes)
-    aggregator = Aggregator(AgentSettings(), [made], [], parts=(QuestionsPart, IncidentsPart))
+    aggregator = Aggregator(SETTINGS, [made], [], parts=(QuestionsPart, IncidentsPart))
     for trace in traffic(length):
         for _ in aggregator.apply_all([trace]):
             pass
@@ -68,7 +70,7 @@ def test_sessions_that_fail_as_one_are_worth_one_request(changes: dict[str, obje
 def test_the_interval_of_an_incident_is_that_of_the_question(
     question: str, number: NumberKey, length: int
 ) -> None:
-    aggregator = Aggregator(AgentSettings(), [], [], parts=(QuestionsPart, IncidentsPart))
+    aggregator = Aggregator(SETTINGS, [], [], parts=(QuestionsPart, IncidentsPart))
     for trace in traffic(length):
         for _ in aggregator.apply_all([trace]):
             pass
@@ -95,7 +97,7 @@ def test_the_interval_of_an_incident_is_that_of_the_question(
 
 def test_an_incident_knows_that_sessions_fail_as_one() -> None:
     made = rule(window="1h", severity="warning", op=">", statistic="value", threshold=0.05)
-    aggregator = Aggregator(AgentSettings(), [made], [], parts=(QuestionsPart, IncidentsPart))
+    aggregator = Aggregator(SETTINGS, [made], [], parts=(QuestionsPart, IncidentsPart))
     for trace in traffic(20):
         for _ in aggregator.apply_all([trace]):
             pass
