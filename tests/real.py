@@ -18,6 +18,7 @@ PACKAGES = {
     "amtool": "prometheus-alertmanager",
     "chromedriver": "chromium-driver",
     "chromium": "chromium",
+    "curl": "curl",
     "java": "default-jre-headless",
     "mvn": "maven",
     "openssl": "openssl",

@@ -297,7 +297,8 @@ def test_the_recorded_judge_says_nothing_that_was_not_recorded(notice: str) -> N
             "[[BEGIN query 0]]\nNew?\n[[END query 0]]\n[[BEGIN passage 0]]\nNo.\n[[END passage 0]]"
         )
         body = json.dumps({"messages": [{"role": "user", "content": user}]}).encode()
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as refused:
             urllib.request.urlopen(f"{judge.base_url}/chat/completions", body, timeout=PATIENCE)
+        refused.value.close()
         assert judge.missing == [user]
         judge.shutdown()

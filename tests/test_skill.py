@@ -15,6 +15,7 @@ import yaml
 from ragmeter.app.settings import load_settings
 
 from tests.command_lines import commands_in, unknown
+from tests.real import require
 
 ROOT = Path(__file__).parents[1]
 SKILL = ROOT / "skills" / "ragmeter" / "SKILL.md"
@@ -57,6 +58,7 @@ def test_settings_load_and_commands_exist() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_commands_work_as_written(tmp_path: Path) -> None:
+    require("curl")
     settings, *_ = blocks("yaml")
     (tmp_path / "ragmeter.yaml").write_text(settings)
     lines = (ROOT / "examples" / "mtrag.jsonl").read_text("utf-8").splitlines()

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,6 +102,9 @@ class Worker:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as page:
                 return str(page.read().decode())
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return ""
         except OSError:
             return ""
 

@@ -40,7 +40,8 @@ def promote(worker: Worker, service: str) -> tuple[int, dict[str, Any]]:
         with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+        with error:
+            return error.code, json.load(error)
 
 
 def asked(pair: Sequence[Worker]) -> float:
