@@ -154,14 +154,10 @@ def test_others_are_named_those_with_most_traffic_over_time_first() -> None:
     assert bounds.others() == ["often", "at once"]
 
 
-def test_saved_evidence_is_restored_and_older_state_read() -> None:
+def test_saved_evidence_is_restored() -> None:
     names = squatted(2)
     names.admit("new", 10.0)
     again = NameAdmission(2)
     saved = json.loads(json.dumps(names.dump()))
     again.load(*saved)
     assert again.dump() == saved
-    bounds = LabelBounds(2, 1, 50, lambda label: None)
-    bounds.load([["a", "b"], [["a", "model", ["x"]]]])  # of version 0.4
-    assert [bounds.service(name, now=1e9) for name in ("a", "b", "c")] == ["a", "b", OTHER_LABEL]
-    assert bounds.segment("a", "model", "y") == f"model={OTHER_LABEL}"

@@ -127,12 +127,12 @@ class LabelBounds:
 
     def dump(self) -> list[Any]:
         """Return the admitted values as JSON-able data."""
-        services, *evidence = self._services.dump()
+        services, evidence, leaving = self._services.dump()
         segments = sorted([*key, sorted(values)] for key, values in self._segments.items())
-        return [services, segments, *evidence]
+        return [services, segments, evidence, leaving]
 
     def load(self, state: list[Any]) -> None:
         """Restore what `dump` returned."""
-        services, segments, *evidence = state
-        self._services.load(services, *evidence)
+        services, segments, evidence, leaving = state
+        self._services.load(services, evidence, leaving)
         self._segments = {(service, tag): set(values) for service, tag, values in segments}

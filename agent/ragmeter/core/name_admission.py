@@ -113,10 +113,10 @@ class NameAdmission:
             sorted(self._leaving),
         ]
 
-    def load(self, admitted: Iterable[str], evidence: Any = None, leaving: Any = ()) -> None:
-        """Restore what `dump` returned; versions before had no evidence."""
-        own, waiting = evidence if evidence is not None else ({}, {})
-        self._admitted = {name: _Evidence(*(own.get(name) or (0.0, 0))) for name in admitted}
+    def load(self, admitted: Iterable[str], evidence: Any, leaving: Iterable[str]) -> None:
+        """Restore what `dump` returned."""
+        own, waiting = evidence
+        self._admitted = {name: _Evidence(*own[name]) for name in admitted}
         self._waiting = {name: _Evidence(*saved) for name, saved in waiting.items()}
         self._leaving = set(leaving)
 

@@ -70,15 +70,14 @@ class DeadLetterContents:
     sent: set[int] = field(default_factory=set)
     strangers: int = 0
 
-    def add_receipt(self, kind: bytes, value: bytes | None) -> None:
-        """Apply a receipt; programs before this one wrote others before they sent."""
+    def add_receipt(self, value: bytes | None) -> None:
+        """Apply a receipt of letters that were sent again."""
         try:
             offsets = [int(offset) for offset in json.loads(value or b"")["letters"]]
         except (ValueError, TypeError, KeyError):
             self.strangers += 1
             return
-        if kind == DONE:
-            self.sent.update(offsets)
+        self.sent.update(offsets)
 
 
 @dataclass(slots=True)
@@ -132,8 +131,8 @@ def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
         end = reader.end_offsets([part])[part]
         for record in records_between(reader, part, 0, end):
             headers = {name: value or b"" for name, value in record.headers}
-            if _RECEIPT in headers:
-                contents.add_receipt(headers[_RECEIPT], record.value)
+            if headers.get(_RECEIPT) == DONE:
+                contents.add_receipt(record.value)
             elif (letter := _parse_letter(record, headers)) is not None:
                 if letter.source not in known:
                     contents.letters.append(letter)
