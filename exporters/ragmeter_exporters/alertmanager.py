@@ -36,6 +36,7 @@ from ragmeter_exporters.dispatch import (
     post_once,
 )
 from ragmeter_exporters.endpoint import DeliveryEndpoint
+from ragmeter_exporters.replies import is_page, read_words, redirected
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
 ENDS_AFTER = 4  # resends until a firing alert ends by itself: three may be lost, as with Prometheus
@@ -57,7 +58,6 @@ _OF_SIGNALS = frozenset(("stage", "quantile", "kind"))
 AlertBody = dict[str, Any]
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: the identity of an alert in Alertmanager
 
-_MAX_WORDS = 2_048  # bytes of a reply that are read for its words
 _API = re.compile(r"(?:/api/v[12](?:/alerts)?)?/?\Z")
 _SETTING = "alerts.alertmanager_url"
 # The log names these cures of a refusal, by the status of the reply.
@@ -192,17 +192,15 @@ class Alertmanager:
         """
         status = response.status_code
         outcome = classify_status(status, response.headers, self._clock())
-        is_page = response.headers.get("content-type", "").startswith("text/html")
-        if outcome.kind == "sent" and not is_page:
+        if outcome.kind == "sent" and not is_page(response):
             return outcome
-        words = await _read_words(response)
+        words = await read_words(response)
         parts = [f"HTTP {status}", words]
         if outcome.kind == "sent":
             outcome = replace(outcome, kind="retry")
             parts.append(f"a page is no Alertmanager's answer: {_CURES[404]}")
-        elif 300 <= status < 400:
-            to = _shown_host(response.headers.get("location", ""))
-            parts.append(f"redirected to {to}, which is not followed: name it in {_SETTING}")
+        elif to := redirected(response, _SETTING):
+            parts.append(to)
         elif status == 400 and "HTTPS server" in words:
             parts.append(f"it needs https:// in {_SETTING}")
         else:
@@ -248,28 +246,6 @@ class Alertmanager:
             elif sent.goes_on is not None and sent.incident.id not in going_on:
                 # it is over: the message about that is about nothing else
                 del self._sent[labels]
-
-
-async def _read_words(response: httpx.Response) -> str:
-    """Return the start of what a reply says, printable and without secrets."""
-    # late: they are needed where a delivery fails
-    from ragmeter.scorers.llm.server_words import page_text, printable_words
-
-    read = b""
-    async for piece in response.aiter_bytes():
-        read += piece[:_MAX_WORDS]
-        if len(read) >= _MAX_WORDS:
-            break
-    text = page_text(read.decode("utf-8", "replace")).strip()
-    return f'it says "{printable_words(text)}"' if text else ""
-
-
-def _shown_host(location: str) -> str:
-    """Return scheme and host of an address: its path may hold a secret."""
-    try:
-        return DeliveryEndpoint.parse(location).shown
-    except ValueError:
-        return "another path"
 
 
 def _alerts_url(url: str) -> str:

@@ -118,17 +118,6 @@ async def post_once(
         return DeliveryOutcome("retry", explain_connection_error(error))
 
 
-def status_classifier(
-    now: Callable[[], float],
-) -> Callable[[httpx.Response], Awaitable[DeliveryOutcome]]:
-    """Return a classifier of replies by their status; `now` is Unix time."""
-
-    async def classify(response: httpx.Response) -> DeliveryOutcome:
-        return classify_status(response.status_code, response.headers, now())
-
-    return classify
-
-
 def classify_status(status: int, headers: httpx.Headers, now: float) -> DeliveryOutcome:
     """Judge a reply: 2xx is sent, 4xx but 408 and 429 is refused, all else is worth a retry."""
     if 200 <= status < 300:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx
 from ragmeter.store.rows import OutboxItem
 
 from ragmeter_exporters import dispatch
 from ragmeter_exporters.endpoint import DeliveryEndpoint
+from ragmeter_exporters.replies import is_page, read_words, redirected
+
+_SETTING = "alerts.webhook_url"
+
+log = logging.getLogger(__name__)
 
 
 class WebhookSender:
@@ -28,8 +35,9 @@ class WebhookSender:
     ) -> None:
         self._client = client
         self._endpoint = DeliveryEndpoint.parse(url)
-        self._classify = dispatch.status_classifier(clock)
+        self._clock = clock
         self._timeout = timeout
+        self._warned = False
 
     async def __call__(self, item: OutboxItem) -> dispatch.DeliveryOutcome:
         """Post the item once."""
@@ -38,6 +46,24 @@ class WebhookSender:
             self._endpoint,
             item.body.encode("utf-8", "replace"),
             {"Idempotency-Key": item.id},
-            classify=self._classify,
+            classify=self._judge_reply,
             limit=self._timeout,
         )
+
+    async def _judge_reply(self, response: httpx.Response) -> dispatch.DeliveryOutcome:
+        """Judge a reply by its status, and say in a failure's reason what it says.
+
+        A receiver may answer with a page. A login before it does so, too, which is told once: a
+        notification that is sent again for that would come twice from all others.
+        """
+        outcome = dispatch.classify_status(response.status_code, response.headers, self._clock())
+        if outcome.kind == "sent":
+            if is_page(response) and not self._warned:
+                self._warned = True
+                log.warning(
+                    "the webhook answers with a web page, %s: is alerts.webhook_url its receiver?",
+                    await read_words(response) or "which is empty",
+                )
+            return outcome
+        parts = [outcome.reason, await read_words(response), redirected(response, _SETTING)]
+        return replace(outcome, reason="; ".join(filter(None, parts)))

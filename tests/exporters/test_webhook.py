@@ -117,7 +117,7 @@ def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.DEBUG)
 
     async def refuse(_: int) -> web.Response:
-        return web.Response(status=400)
+        return web.Response(status=400, text="Cannot POST /T0/secret?key=secret")
 
     async def scenario() -> Counter[str]:
         counts: Counter[str] = Counter()
@@ -141,5 +141,49 @@ def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -
         return counts
 
     assert asyncio.run(scenario()) == {"refused": 1}
-    assert "dropped: HTTP 400" in caplog.text
+    assert 'dropped: HTTP 400; it says "Cannot POST /T0/[...]?key=[...]"' in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "text", "kind", "words"),
+    [
+        (400, {}, "no_text", "refused", 'HTTP 400; it says "no_text"'),
+        (
+            302,
+            {"Location": "https://login.example/secret"},
+            "",
+            "retry",
+            "redirected to https://login.example, which is not followed: name it in"
+            " alerts.webhook_url",
+        ),
+        (
+            200,
+            {"Content-Type": "text/html"},
+            "<html><title>Sign in</title></html>",
+            "sent",
+            'answers with a web page, it says "Sign in": is alerts.webhook_url its receiver?',
+        ),
+    ],
+)
+def test_what_a_receiver_says_is_told(
+    status: int,
+    headers: dict[str, str],
+    text: str,
+    kind: str,
+    words: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, headers=headers, text=text, request=request)
+
+    async def main() -> DeliveryOutcome:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            send = WebhookSender(client, "http://hooks.example/T0/x", clock=time.time)
+            await send(build_notification(opened(), time.time()))
+            return await send(build_notification(opened(), time.time()))
+
+    outcome = asyncio.run(main())
+    assert outcome.kind == kind
+    assert words in outcome.reason + caplog.text
+    assert caplog.text.count("a web page") == (kind == "sent")

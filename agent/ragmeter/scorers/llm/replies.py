@@ -123,6 +123,11 @@ _OUT_OF_MONEY = re.compile(
     r"|used all available credits|(reached|exceeded) (its|your) (monthly )?spending limit"
     r"|余额不足|欠费"
 )
+# Of a refusal alone: another error may quote the prompt.
+_NO_CREDITS = re.compile(
+    r"\b(no|any|more|insufficient|add|purchase) (\w{1,20} )?(credits?|funds)\b"
+    r"|credits? (limit|(have been |has been |are |is )?(exceeded|exhausted|depleted|used up))"
+)
 # In words alone, where a gateway has no status of its own for it
 _THROTTLED = re.compile(r"\A(\w{1,20} ){0,3}rate limit|too many requests|qps request limit")
 # "Please try again in 1m12.3s", "Please retry after 23 seconds"
@@ -339,6 +344,10 @@ def _thinks(message: Mapping[str, Any], usage: Any) -> bool:
     ]
     if any(_is_count(count) and count > 0 for count in counts):
         return True
+    if isinstance(usage, dict) and _is_count(usage.get("total_tokens")):
+        told = _usage(usage)  # Gemini counts thoughts in the sum alone
+        if told is not None and usage["total_tokens"] > told.input_tokens + told.output_tokens:
+            return True
     content = message.get("content")
     if isinstance(content, str) and content.lstrip().startswith(_THOUGHTS_BEGIN):
         return True
@@ -444,6 +453,7 @@ def _read_error(status: int, reply: Any, body: bytes) -> FailedAttempt:
         or code in _QUOTA_CODES
         or not _QUOTA_CODES.isdisjoint(codes)
         or _OUT_OF_MONEY.search(message)
+        or (status == 403 and _NO_CREDITS.search(message))
     )
     broke = unpaid or bool(_ACCOUNT.match(message))
     throttled = code in _THROTTLED_CODES or (status == 502 and _THROTTLED.search(message))
