@@ -61,7 +61,7 @@ _LLAMA_INDEX_QUERIES = (
     ("RetrievalStartEvent", "str_or_query_bundle"),
     ("LLMCompletionStartEvent", "prompt"),
 )
-# Of LiveKit; since 1.7 its texts are `lk.pii.*`.
+# LiveKit names its texts `lk.pii.*` since 1.7, and `lk.*` before.
 _LIVEKIT_TEXTS = ("lk.pii.", "lk.")
 _VERCEL_AI_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 

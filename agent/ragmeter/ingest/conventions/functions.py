@@ -31,10 +31,10 @@ _OUTPUTS = ("output", "output.value", "langfuse.observation.output", "mlflow.spa
 _QUESTIONS = ("question", "user_question", "user_query", "user_message", "user_input", "chatInput")
 _ANSWERS = ("answer", "final_answer", "response", "reply", "answer_text", "generated_text")
 _QUESTION_MARKS = ("?", "？", "؟")
-# Arguments that may be what somebody asked, and may be what is searched for, sent or run.
+# These arguments hold what somebody asked, or what a function searches for, sends or runs.
 _MAY_ASK = ("query", "prompt", "message", "user_prompt", "utterance", "q", "request", "ask", "text")
 _ADDRESSED = frozenset(("to", "recipient", "recipients", "channel", "subject", "sql", "language"))
-# What other functions do with such a text, as their names begin: `send_email`, `TranslateText`.
+# Functions that do something else with such a text are named so: `send_email`, `TranslateText`.
 _OTHER_WORK = re.compile(
     r"(?:\A|[\W_])(?:send|post|notify|publish|email|sms|search|retriev|lookup|find|fetch|embed|encode|log"
     r"|save|store|insert|write|index|upload|translate|summari[sz]|classify|categori[sz]|rewrite"

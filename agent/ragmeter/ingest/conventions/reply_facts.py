@@ -185,6 +185,9 @@ def reply_tokens(span: Span) -> tuple[int | None, int | None]:
 
 def reply_cost(span: Span) -> float | None:
     """Return the cost in USD that a reply's body tells, as gateways and Perplexity do."""
+    held = [span.attributes.get(key) for key in _BODIES]
+    if all("cost" not in value if isinstance(value, str) else not value for value in held):
+        return None  # most calls tell none, and their bodies need not be opened
     for body in reply_bodies(span):
         for reply in reversed(_replies(body)):
             for node in body_objects(reply):

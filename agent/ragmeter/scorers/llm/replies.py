@@ -123,7 +123,7 @@ _OUT_OF_MONEY = re.compile(
     r"|used all available credits|(reached|exceeded) (its|your) (monthly )?spending limit"
     r"|余额不足|欠费"
 )
-# Of a refusal alone: another error may quote the prompt.
+# The client looks for these in a refusal alone: another error may quote the prompt.
 _NO_CREDITS = re.compile(
     r"\b(no|any|more|insufficient|add|purchase) (\w{1,20} )?(credits?|funds)\b"
     r"|credits? (limit|(have been |has been |are |is )?(exceeded|exhausted|depleted|used up))"
