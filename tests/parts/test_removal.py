@@ -1,20 +1,19 @@
 """The proof that a part can be taken out: its folders and its lines go, and all else passes.
 
-The tree without the part runs the fast tests of what could know it. CI takes two parts out at once,
-`make acceptance` each of them alone. So that it stays short, left out are folders that no part
-reaches (formulas, ingest, scorers, statistics, alerts), those that wait for processes (commands,
-both homes, chaos, charts, browsers), and the examples in the pages under docs/, which are written
-by hand: whoever takes a feature out deletes its chapter. `ALL=1` before
-the command runs the whole fast suite.
+The tree without the part runs every file of the fast tests that could see it: `dependents` has the
+rule, which leaves out files that test functions far below the parts. CI takes two parts out at
+once, `make acceptance` each of them alone. `ALL=1` before the command runs what is left out, too.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ import yaml
 from ragmeter.app.parts import PARTS
 from ragmeter.parts.collection import declared_families
 from ragmeter.parts.contract import Part
+
+from tests.parts.dependents import dependent_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -39,23 +40,7 @@ REMOVED = (
 )
 
 FAST = "not (slow or real)"
-
-# What builds agents, reads what they export, or checks documents against the code.
-RUN = (
-    "tests/aggregate",
-    "tests/config",
-    "tests/exporters",
-    "--ignore=tests/exporters/otel",  # it exports results, whoever counts them
-    "tests/golden",
-    "tests/parts",
-    "tests/server",
-    # simulations of what lies within a part or beneath all of them
-    "--ignore=tests/aggregate/test_event_time_gaps.py",
-    "--ignore=tests/parts/drift/test_part.py",
-    "tests/test_docs.py",
-    "tests/test_house.py",
-    "tests/test_repository.py",
-)
+_BLOCK = re.compile(r"^```yaml\n.*?^```\n", re.MULTILINE | re.DOTALL)
 
 
 def part_named(name: str) -> type[Part[Any]]:
@@ -81,6 +66,11 @@ def copy_tree(copy: Path) -> None:
         shutil.copy2(compiled, copy / "agent" / "ragmeter" / "metrics")
 
 
+def _without(keys: Collection[str], block: str) -> str:
+    """Return a block of a page, empty if it begins with one of these keys."""
+    return "" if block.partition("\n")[2].partition(":")[0] in keys else block
+
+
 def take_out(part: type[Part[Any]], copy: Path) -> None:
     """Take out of a copy the folders of a part, its lines in the list of parts and its settings."""
     for folder in list(copy.glob(f"**/parts/{part.name}")):
@@ -94,6 +84,10 @@ def take_out(part: type[Part[Any]], copy: Path) -> None:
         tree = yaml.safe_load((copy / path).read_text("utf-8"))
         left = {key: value for key, value in tree.items() if key not in keys}
         (copy / path).write_text(yaml.safe_dump(left), "utf-8")
+    # a page is written by hand: whoever takes a part out deletes what it says of its settings
+    for page in (copy / "docs").glob("*.md"):
+        text = page.read_text("utf-8")
+        page.write_text(_BLOCK.sub(lambda block: _without(keys, block.group()), text), "utf-8")
     # the hashes of what the part exports go with it; all others must stand
     golden = json.loads((copy / GOLDEN).read_text("utf-8"))
     for declared in declared_families(part):
@@ -121,9 +115,24 @@ def test_the_tree_without_a_part_passes_its_tests(names: tuple[str, ...], tmp_pa
     run("git", "init", "--quiet")
     run("git", "add", "--all")
     run("git", "-c", "user.name=x", "-c", "user.email=x", "commit", "--quiet", "-m", "Take it out")
-    # the reference names what parts export, the rules read it
-    run(sys.executable, "-m", "deploy.pages")
+    # the reference and the chart name what parts have, the rules read it
+    for generator in ("deploy.pages", "deploy.chart", "deploy.dashboards"):
+        run(sys.executable, "-m", generator)
     rules = run(sys.executable, "-m", "ragmeter", "rules", "prometheus", "--config", str(CONFIG))
     (copy / RULES).write_text(rules, "utf-8")
-    folders = ["tests"] if os.environ.get("ALL") else RUN
-    run(sys.executable, "-m", "pytest", "-q", "-x", "-m", FAST, *folders)
+    dependent = dependent_files([part_named(name).package for name in names])
+    left = [str(path) for path in dependent if (copy / path).is_file()]
+    chosen = ["tests"] if os.environ.get("ALL") else left
+    run(sys.executable, "-m", "pytest", "-q", "--maxfail=20", "-m", FAST, *chosen)
+
+
+def test_only_what_cannot_see_a_part_is_left_out() -> None:
+    seeing = {str(path) for path in dependent_files(["ragmeter.parts.index"])}
+    assert {
+        "tests/aggregate/test_backends.py",  # gives an aggregator the parts
+        "tests/cli/test_main.py",  # starts commands
+        "tests/parts/index/test_totals.py",
+        "tests/test_docs.py",  # reads pages
+        "tests/test_packaging.py",  # starts processes
+    } <= seeing
+    assert not {"tests/test_thoughts.py", "tests/windows/test_estimators.py"} & seeing

@@ -61,5 +61,5 @@ def test_of_the_real_file_nothing_else_changes() -> None:
             assert plain == DURATION.sub("", other["expr"])
             ranges += len(re.findall(r"\[\d+ms\]", other["expr"]))
             assert not re.search(r"\[\d+[smhdw]\]", other["expr"])
-    assert ranges > 50
+    assert ranges > 40  # parts bring some
     assert left == []
