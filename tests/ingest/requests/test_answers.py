@@ -391,6 +391,8 @@ def test_a_reply_that_only_asks_for_tools_is_no_request() -> None:
         (chain({"choices": [{"finish_reason": "length", "message": TEXT_REPLY}]}), "length"),
         (chain({"role": "assistant", "content": "A", "stop_reason": "max_tokens"}), "length"),
         (chain({"candidates": [{"finishReason": "SAFETY"}]}), "content_filter"),
+        (chain({"finishReason": "blocked", "message": {"role": "model"}}), "content_filter"),
+        (chain({"results": [{"outputText": "To", "completionReason": "LENGTH"}]}), "length"),
         (
             chain(
                 {

@@ -45,6 +45,7 @@ _REASON_KEYS = (
     "stop_reason",
     "stopReason",
     "done_reason",
+    "completionReason",
     "finish_type",
 )
 _REASON_ATTRIBUTES = (
