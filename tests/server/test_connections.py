@@ -401,8 +401,10 @@ def client_context(*protocols: str, trusting: bool = True) -> ssl.SSLContext:
 
 
 def test_grpc_over_tls_is_told_the_cure_and_others_get_http_1(
-    certificate: Path, caplog: pytest.LogCaptureFixture
+    certificate: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)  # a handshake takes long under load
+
     async def ask(port: Port) -> tuple[bytes, bytes]:
         replies = []
         for protocols, first in (
@@ -446,8 +448,14 @@ def distrust(address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("plain", [True, False], ids=["http", "distrust"])
 def test_who_comes_without_tls_or_without_trust_is_named_once(
-    plain: bool, certificate: Path, asked: Asked, caplog: pytest.LogCaptureFixture
+    plain: bool,
+    certificate: Path,
+    asked: Asked,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)  # a handshake takes long under load
+
     async def ask(port: Port) -> Counter[str]:
         for _ in range(3):
             if plain:
