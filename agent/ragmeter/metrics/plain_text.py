@@ -39,7 +39,8 @@ _MAX_SIGNS = 20_000  # that are remembered
 _NEVER_JOINED = (*range(0x80, 0x900), *range(0x2000, 0x2070), *range(0x3000, 0x3100))
 _LATEX_SIGNS = dict(zip(",;:%$&#_", "   %$&#_", strict=True))
 _LATEX_SIGNS |= {"!": "", "(": "", ")": "", "times": "×", "cdot": "·", "circ": "°"}
-_THIRDS = {"⅓": "1/3", "⅔": "2/3"}
+_PARTS = {"⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5"}
+_PARTS |= {"⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
 _VULGAR = {"½": ".5", "¼": ".25", "¾": ".75", "⅓": ".33", "⅔": ".67", "⅛": ".125"}
 _VULGAR |= {"⅜": ".375", "⅝": ".625", "⅞": ".875", "⅕": ".2", "⅖": ".4", "⅗": ".6", "⅘": ".8"}
 _MIXED = re.compile(r"(?:(\d)\s?)?([½¼¾⅓⅔⅛⅜⅝⅞⅕⅖⅗⅘])")
@@ -195,7 +196,7 @@ def _read_latex(written: str) -> str | None:
 
 def _write_fraction(match: re.Match[str]) -> str:
     whole, sign = match[1], match[2]
-    return _THIRDS[sign] if not whole and sign in _THIRDS else (whole or "0") + _VULGAR[sign]
+    return _PARTS[sign] if not whole and sign in _PARTS else (whole or "0") + _VULGAR[sign]
 
 
 def _fold(text: str) -> str:

@@ -25,7 +25,7 @@ namespace ragmeter {
     "|nautical miles?|nmi|light[ -]?years?|hectares?|ha|acres?|mcg|kgs|kilos?|tonnes?|(?:metric )?tons?|t|lbs?|(?:fluid |fl\\.? ?)?ounces?|(?:fl\\.? ?)?oz|stones?|carats?" \
     "|gallons?|gal|pints?|quarts?|barrels?|bbl|bushels?|cups?|tablespoons?|tbsp|teaspoons?|tsp|horsepower|hp|psi|mmhg|torr|atm|kcal|db|decibels?" \
     "|(?:beats|breaths|revolutions|frames|dots|pixels|words|rounds)(?:/| (?:per|an?) )(?:(?:square )?inch|minute|second|min|s)" \
-    "|bpm|rpm|fps|dpi|ppi|wpm|megapixels?|kph|kmh|mph|knots?|kts?|parts? per (?:million|billion|trillion)|pp[mbt]|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c" \
+    "|bpm|rpm|fps|dpi|ppi|wpm|megapixels?|kph|kmh|mph|knots?|kts?|parts? per (?:million|billion|trillion)|pp[mbt]|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c|(?<=\\d\\d)[cfd]" \
     "|(?:degrees?|deg\\.?) ?(?:celsius|centigrade|fahrenheit|[cf])|celsius|fahrenheit|kelvins?|newton[ -]?met(?:er|re)s?|kilohms?|megohms?|(?:kilo|mega|giga)ton(?:ne)?s?" \
     "|in(?! ?\\w)|in(?= (?:tall|long|wide|high|deep|thick)\\b)|" SIGNED ")(?!\\w))"
 // "mg/kg", "kilometres per hour", "hours a week"
@@ -145,7 +145,7 @@ class Measures {
         static const Row rows[] = {
             {"min,mins,minute,minutes", "duration", 0, 60, true},
             {"h,hr,hrs,hour,hours", "duration", 0, 3600, true},
-            {"day,days,business day,business days,working day,working days,workday,workdays", "duration", 0, 86400, true},
+            {"d,day,days,business day,business days,working day,working days,workday,workdays", "duration", 0, 86400, true},
             {"week,weeks,wk,wks", "duration", 0, 604800, true},
             {"fortnight,fortnights", "duration", 0, 1209600, true},
             {"month,months,mo,mos,mth,mths", "duration", 0, 2629746, true},

@@ -33,8 +33,8 @@ namespace ragmeter {
 #define ANY_YEAR "(?:" YEAR "|['’]\\d\\d)"
 #define WEEKDAY "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:mon|tue|wed|thu|fri|sat|sun)\\.?)"
 #define NUMBER \
-    "(?:\\d{1,3}(?:[,.'’ ]\\d{3})+|\\d{1,2}(?:,\\d\\d)+,\\d{3}|\\d{1,15})" \
-    "(?:[.,]\\d{1,10})?(?:e[+-]?\\d{1,2})?"
+    "(?:(?:\\d{1,3}(?:[,.'’ ]\\d{3})+|\\d{1,2}(?:,\\d\\d)+,\\d{3}|\\d{1,15})" \
+    "(?:[.,]\\d{1,10})?(?:e[+-]?\\d{1,2})?|\\.\\d{1,6})"
 #define SCALE \
     "(?:(?:hundred|thousand|millionen|milliarden|milliards?|millones|millón|milhões|milhão|million" \
     "|billion|trillion|lakh crore|lakh|crore|mio|mln|mrd|mld|tsd|mn|mm|bn|tn|cr|[kmb](?!s\\b))(?:s\\b)?\\b\\.?|" WIDE_SCALE ")"
@@ -96,9 +96,11 @@ const char QUANTITY[] =
     "|(?P<cjk>(?:(?P<cy>" YEAR ")[年년] ?)?(?P<cm>1[0-2]|0?[1-9])[月월] ?(?P<cd>\\d{1,2})[日号號일])"
     "|(?P<mdy>(?P<mm>" MONTH ") (?:the )?(?P<md>" DAY "|(?:" ORDINAL ")(?=,? " YEAR "\\b))\\b(?![:.]\\d"
     "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" ANY_YEAR ")\\b)?)"
-    "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= of ))[ -](?:of )?(?P<dm>" MONTH ")(?![a-z])"
+    "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= (?:day )?of ))[ -](?:day of |of )?(?P<dm>" MONTH ")(?![a-z])"
     "(?:,?[ -](?P<dy>" ANY_YEAR ")\\b)?)"
-    "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" ANY_YEAR ")\\b|(?P<on>0?[1-9]|1[0-2])/(?P<oz>" YEAR ")(?![\\w/]|[.,]\\d))"
+    "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" ANY_YEAR "|(?:3[2-9]|[4-9]\\d)(?![\\w%]|[.,:]\\d))\\b|(?P<ov>" YEAR ")-(?P<ow>0[1-9]|1[0-2])(?![\\w-]|[.,]\\d)|(?P<on>0?[1-9]|1[0-2])/(?P<oz>" YEAR ")(?![\\w/]|[.,]\\d))"
+    "|(?P<race>(?P<rm>\\d{1,3}):(?P<rs>[0-5]\\d[.]\\d{1,3})(?!\\w)|pt(?:(?P<r1>\\d{1,4})h)?(?:(?P<r2>\\d{1,5})m)?(?:(?P<r3>\\d{1,6})s)?(?!\\w)"
+    "|(?P<r4>\\d{1,3}) ?m(?:in)? ?(?P<r5>[0-5]?\\d(?:[.]\\d{1,3})?) ?s(?:ec)?(?!\\w))"
     "|(?P<lasting>(?P<lh>\\d{1,3}) ?h(?:rs?|ours?)? ?(?P<lm>[0-5]?\\d) ?m(?:in(?:ute)?s?)?\\b)"
     "|(?:(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
@@ -108,16 +110,17 @@ const char QUANTITY[] =
     "(?: ?(?P<wn>" WIDE_MINUTE ") ?[分분]|(?P<wd>[0-5]\\d)(?!\\d)| ?(?P<wk>[半반]))?))"
     "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
     "|(?P<uhr>(?P<uh>[01]?\\d|2[0-4])(?:[.](?P<um>[0-5]\\d))? (?:uhr|o['’]clock)\\b(?! in the | at night))"
-    "|(?P<noon>12 noon|noon|12 midnight|(?<=at )midnight|(?<=until )midnight)\\b"
+    "|(?P<noon>12 noon|noon|12 midnight|(?:(?<=at )|(?<=until )|(?<=from )|(?<=before )|(?<=after )|(?<=and )|(?<=to )|(?<=by ))midnight)\\b"
     "|(?P<half>(?:(?P<hx>half past|half-past|(?:a )?quarter (?:past|to)|(?:five|ten|twenty|twenty[ -]five|\\d{1,2})(?: minutes?)? past|(?:five|ten|twenty|twenty[ -]five|\\d{1,2})"
-    "(?: minutes? to|(?: to(?= (?:\\d{1,2}|" HOUR ")(?: (?:" PART_OF_DAY ")|[.,;]|$))))) (?P<hp>\\d{1,2}|" HOUR ")(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
+    "(?: minutes? to|(?: to(?= (?:noon|midnight)\\b)|(?: to(?= (?:\\d{1,2}|" HOUR ")(?: (?:" PART_OF_DAY ")|[.,;]|$)))))) (?P<hp>\\d{1,2}|" HOUR "|noon|midnight)(?![\\w]|[.,:]\\d)(?: (?P<hd>" PART_OF_DAY ")\\b)?"
     "|(?P<hq>[1-9]|1[0-2]|" HOUR ")(?: o['’]clock)? (?P<he>" PART_OF_DAY ")\\b))"
     "|(?P<partial>(?P<pf>half|(?:a |one )?quarter|three[ -]quarters|(?:a |one )third|two[ -]thirds|[123]/[234])(?: of)?[ -](?:an? )?"
     "(?:(?P<pm>" MEASURE ")|(?P<pq>percent(?:age[ -]points?)?|per cent)\\b|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
-    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and an? (?P<pg>half|quarter)(?! (?:cups?|table|tea|mile|hour|day|week|month|year))\\b)"
+    "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and (?P<pg>an? half|an? quarter|three[ -]quarters)(?! (?:cups?|table|tea|mile|hour|day|week|month|year))\\b)"
     "|(?P<fraction>" FRACTION ")"
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
     "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>" TENS "ies)\\b)"
+    "|(?P<week>(?:(?:calendar )?week|[ck]w) ?(?P<w1>[0-5]?\\d)(?:,? (?:of |in )?|/)(?P<w2>" YEAR ")\\b|(?P<w3>" YEAR ")-?w(?P<w4>[0-5]\\d)(?!\\w))"
     "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
     "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
@@ -142,28 +145,28 @@ const char QUANTITY[] =
 
 // The groups of `QUANTITY`; those of its kinds come first.
 enum Group {
-    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
+    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_RACE, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FRACTION, G_PARTIAL,
-    G_CENTURY, G_DECADE, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_LEVEL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_WEEK, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_LEVEL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CS, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
     G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
-    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_ON, G_OZ, G_PQ, G_LV, G_COUNT
+    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_ON, G_OZ, G_PQ, G_LV, G_OV, G_OW, G_RM, G_RS, G_R1, G_R2, G_R3, G_R4, G_R5, G_W1, G_W2, G_W3, G_W4, G_COUNT
 };
 const char* const GROUPS[] = {
-    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
+    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "race", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
-    "century", "decade", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "level", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "week", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "level", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "cs", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
     "cents", "measure", "wmeasure", "hn", "hw", "ten", "tens",
-    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor", "on", "oz", "pq", "lv",
+    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor", "on", "oz", "pq", "lv", "ov", "ow", "rm", "rs", "r1", "r2", "r3", "r4", "r5", "w1", "w2", "w3", "w4",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -177,7 +180,7 @@ const char* const SPELT[] = {
     "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
     "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
-    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level",
+    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level", "pt1", "pt2", "pt3", "pt4", "pt5", "pt6", "pt7", "pt8", "pt9", "cw", "kw",
 };
 const char* const WORDY[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
@@ -195,7 +198,7 @@ const char* const BEGINNINGS[] = {
     "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
-    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.",
+    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "pt", "week ", "calendar week", "cw", "kw",
 };
 
 // What an article may stand before that is a duration: "a week".
@@ -371,7 +374,7 @@ class Notation {
         for (const char* word : WORDY) wordy_.add(word);
         for (const char* word : BEGINNINGS) beginnings_.add(word);
         for (Py_UCS4 sign = 0; sign < 256; sign++) lower_latin_[sign] = (uint8_t)lower_sign(sign);
-        for (Py_UCS4 sign = 0; sign < 128; sign++) figures_[sign] = is_figure(sign) || sign == '-';
+        for (Py_UCS4 sign = 0; sign < 128; sign++) figures_[sign] = is_figure(sign) || sign == '-' || sign == '.';
         for (const char* word : PERIODS) periods_.add(word);
     }
 
@@ -636,7 +639,8 @@ class Notation {
                 one.end = at = next;
                 for (int more = 0; more < 3 && next < text.size && signs.find(text.at(next)) != Letters::npos; more++) next++;
             }
-            bool called = plus || bracket || one.key[0] == '0';
+            const bool grouped = one.key.size() > 9 && is_grouped_call(text, one.start, one.end);
+            bool called = plus || bracket || grouped || one.key[0] == '0';
             const size_t trunk = one.key.size() > 5 ? text.part(one.start, one.end).find(U"(0)") : Letters::npos;
             if (plus && trunk != Letters::npos) {  // "+44 (0)20" is "+44 20"
                 const Letters before = text.part(one.start, one.start + (Py_ssize_t)trunk);
@@ -652,11 +656,22 @@ class Notation {
         return out;
     }
 
+    // Whether digits stand in groups as those of North America do: "1-800-555-0142", "800.555.0142".
+    static bool is_grouped_call(const Text& text, Py_ssize_t start, Py_ssize_t end) {
+        Letters groups(1, U'0');
+        for (Py_ssize_t at = start; at < end; at++) {
+            if (is_decimal(text.at(at))) groups.back()++;
+            else if (groups.back() != '0') groups.push_back(U'0');
+        }
+        return groups == U"334" || groups == U"1334";
+    }
+
     // Whether one number has a country in place of the leading zero of the other one: "+44 20 …" and "020 …".
     static bool is_same_call(const Letters& one, const Letters& other) {
         const Letters& longer = one.size() > other.size() ? one : other;
         const Letters& shorter = one.size() > other.size() ? other : one;
         const size_t country = longer.size() - shorter.size() + 1;
+        if (longer.size() == 11 && shorter.size() == 10 && longer[0] == '1') return longer.compare(1, Letters::npos, shorter) == 0;
         return shorter[0] == '0' && longer[0] != '0' && country < 4 && shorter.size() > 8 && longer.compare(country, Letters::npos, shorter, 1) == 0;
     }
 
@@ -681,7 +696,7 @@ class Notation {
     static void write_labels(const Text& text, const std::vector<Py_ssize_t>& numbers, const std::vector<Text>& passages, std::vector<Change>& changes) {
         static const std::vector<std::vector<Letters>> groups = {
             {U"article", U"art."}, {U"section", U"sec.", U"sect.", U"§"}, {U"number", U"no.", U"nr.", U"№"}, {U"chapter", U"ch.", U"chap."},
-            {U"figure", U"fig."}, {U"paragraph", U"para.", U"par."}, {U"page", U"p."}, {U"pages", U"pp."}, {U"volume", U"vol."},
+            {U"figure", U"fig."}, {U"paragraph", U"para.", U"par."}, {U"page", U"p.", U"pg."}, {U"pages", U"pp."}, {U"volume", U"vol."},
             {U"flight level", U"fl"}, {U"calendar week", U"week", U"cw", U"kw"}, {U"extension", U"ext."}, {U"clause", U"cl."}, {U"appendix", U"app."}, {U"equation", U"eq."}, {U"version", U"v"}};
         static const std::unordered_map<Letters, size_t> known = [] {
             std::unordered_map<Letters, size_t> out;
@@ -841,7 +856,8 @@ class Notation {
         const std::vector<Records::Found> told = Records::find(read, texts);
         auto add = [&](Py_ssize_t start, Py_ssize_t end, const Letters& as) {
             if (written.is_settled(start, end, as.empty())) return;
-            Change change = written.change_before(start, end, as.empty() ? read.part(start, end) + OTHER : as);
+            const bool joined = end < read.size && read.at(end) == '(';  // "Art. 22(1)"
+            Change change = written.change_before(start, end, as.empty() ? read.part(start, end) + OTHER + Letters(joined, U' ') : as);
             Py_ssize_t place = change.start;
             put(std::move(change), replaced, changes);
             if (as.empty()) replaced.push_back(place);
@@ -872,6 +888,7 @@ class Notation {
     // Write joined numbers that passages have as they do, and mark those in place of others.
     void mark_joined(const Text& text, const std::vector<Quantity>& items, const std::vector<Py_ssize_t>& right, const std::vector<const Text*>& texts,
                      std::vector<Py_ssize_t>& numbers, std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) const {
+        static const Letters both = U"between ";
         std::vector<Joined> mine = find_joined(text, &numbers);
         if (mine.empty()) return;
         std::unordered_set<Letters> said;
@@ -896,12 +913,14 @@ class Notation {
                 for (const Text* there : texts) known.push_back(find_joined(*there));
             Letters written;
             bool is_replaced = false;
+            bool led = raw.find(U" and ") != Letters::npos && is_behind(text, both, one.start);
             std::vector<Letters> beside = context_.beside(text, one.start, one.end);
             for (size_t at = 0; at < texts.size() && written.empty(); at++)
                 for (Joined& their : known[at]) {
                     if (clock && is_clock(texts[at]->part(their.start, their.end))) continue;  // times
                     if (their.key == one.key) {
                         written = texts[at]->part(their.start, their.end);
+                        led = led && !is_behind(*texts[at], both, their.start);
                         break;
                     }
                     if (is_replaced || their.key[0] != one.key[0] || their.numbers != one.numbers || said.count(their.key))
@@ -914,7 +933,8 @@ class Notation {
             bool has_it = !written.empty();
             if (!has_it) written = raw + OTHER;
             if (one.end < text.size && is_letter(text.at(one.end))) written.push_back(' ');
-            put({one.start, one.end, written}, replaced, changes);
+            const Py_ssize_t start = one.start - (led && has_it ? (Py_ssize_t)both.size() : 0);
+            put({start, one.end, written}, replaced, changes);
             if (!has_it) replaced.push_back(one.start);
         }
     }
@@ -956,7 +976,7 @@ class Notation {
         for (Py_ssize_t at = 0; at < text.size; at++) {
             const Py_UCS4 sign = text.at(at);
             if (sign < 128 && !figures_[sign]) continue;
-            if ((is_figure(sign) && !joins_before(text, at)) || begins_wide_half(sign) || is_minus(text, at)) out.push_back(at);
+            if ((is_figure(sign) && !joins_before(text, at)) || begins_wide_half(sign) || is_minus(text, at) || is_point(text, at)) out.push_back(at);
         }
     }
 
@@ -1011,6 +1031,13 @@ class Notation {
         if (sign != '-' && sign != 0x2212 && sign != 0x2013) return false;
         if (at + 1 >= text.size || !is_decimal(text.at(at + 1))) return false;
         return at == 0 || Py_UNICODE_ISSPACE(text.at(at - 1)) || text.at(at - 1) == '(';
+    }
+
+    // Whether a number below one begins there without its zero: ".3 mL".
+    template <class Source>
+    static bool is_point(const Source& text, Py_ssize_t at) {
+        if (text.at(at) != '.' || at == 0 || at + 1 >= text.size || !is_decimal(text.at(at + 1))) return false;
+        return text.at(at - 1) == ' ' || text.at(at - 1) == '(';
     }
 
     // Whether what stands at a place goes on with a word or a number.
@@ -1111,7 +1138,8 @@ class Notation {
         const Quantity& item, const std::vector<Letters>& beside,
         const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
         const bool dated = item.keys[0].is("d");  // of those without a year a word of the statement is enough
-        if (beside.size() < 2 && !dated) return false;
+        const bool alone = beside.size() == 1 && (item.measured || item.keys[0].is("century"));  // "Simmer for two hours."
+        if (beside.size() < 2 && !dated && !alone) return false;
         for (const Quantities& one : known)
             for (const Place& place : one.places) {
                 if (!is_same_kind(place.kind, item.kind()) || said.count(place.most)) continue;
@@ -1119,7 +1147,7 @@ class Notation {
                 const bool near = dated && item.keys.size() == 1 && is_near_date(item.keys.back().parts, place.key);
                 if (near && beside.empty()) return true;  // it stands alone
                 std::vector<Letters> there = context_.beside(*one.text, place.start, place.end);
-                if (Context::share_words(beside, there, near ? 1 : 2)) return true;
+                if (Context::share_words(beside, there, near || alone ? 1 : 2)) return true;
             }
         return false;
     }
@@ -1335,9 +1363,11 @@ class Notation {
         base.multiply(unit.times);
         base.exponent += unit.power;
         Letters most = unit.is_rate() ? Notation::written(number_in(value.shown()) * unit.factor()) : base.shown();
-        if (unit.kind == U"temperature" && unit.name == U"F") {
+        const bool fahrenheit = unit.kind == U"temperature" && unit.name == U"F", kelvins = unit.kind == U"temperature" && unit.name == U"kelvin";
+        if (fahrenheit || kelvins) {
             const bool below = match.has(groups_[G_MINUS]) || match.has(groups_[G_BELOW]);
-            const double celsius = std::round(((below ? -1 : 1) * number_in(value.shown()) - 32) / .18) / 10;
+            const double degrees = number_in(value.shown());
+            const double celsius = kelvins ? std::round((degrees - 273.15) * 100) / 100 : std::round(((below ? -1 : 1) * degrees - 32) / .18) / 10;
             most = this->written(below ? -celsius : celsius) + U" C";
         }
         else if (!unit.based) most += U" " + unit.name;
@@ -1441,10 +1471,19 @@ class Notation {
     static void share_unit(const Text& text, Quantity& first, Quantity& last) {
         static const std::unordered_set<Letters> between = {U" to ", U"-", U"–", U" - ", U" – ", U"—"};
         const Py_ssize_t size = last.start - first.end;
-        if (size < 1 || size > 5 || first.is_plain() == last.is_plain()) return;
+        const bool scaled = first.is_plain() && last.is_plain() && last.shift > 0 && first.shift == 0;
+        if (size < 1 || size > 5 || (first.is_plain() == last.is_plain() && !scaled)) return;
         const Letters gap = text.part(first.end, last.start);
         const bool both = gap == U" and " && word_before(text, first.start) == U"between";
         if (!both && !between.count(gap)) return;
+        if (scaled) {  // "12 to 15 thousand"
+            Decimal value;
+            if (first.keys[0].parts[1].size() > 3 || !parse_figure(first.keys[0].parts[1], true, value)) return;
+            value.exponent += last.shift;
+            first.keys.insert(first.keys.begin(), Key{U"n", value.shown(), U"scaled"});
+            first.keys.insert(first.keys.begin() + 1, Key{U"n", value.shown()});
+            return;
+        }
         Quantity& plain = first.is_plain() ? first : last;
         const Quantity& whole = first.is_plain() ? last : first;
         const bool named = !is_decimal(text.at(whole.start));  // "June 3", "$5"
@@ -1811,10 +1850,11 @@ class Notation {
             case G_MDY: return date(item, of(G_MY), month_number(of(G_MM)), day_number(of(G_MD)));
             case G_DMY: return date(item, of(G_DY), month_number(of(G_DM)), day_number(of(G_DD)));
             case G_MONTH: {
-                const bool named = match.has(groups_[G_OM]);
-                const long month = named ? month_number(of(G_OM)) : number(G_ON);
+                const bool named = match.has(groups_[G_OM]), dashed = match.has(groups_[G_OW]);
+                const long month = named ? month_number(of(G_OM)) : number(dashed ? G_OW : G_ON);
                 if (!month) return false;
-                const Letters year = full_year(of(named ? G_OY : G_OZ));
+                const Letters year = full_year(of(named ? G_OY : dashed ? G_OV : G_OZ));
+                if (dashed && month > number_of(year) % 100) return false;  // "2004-05" may be from 2004 to 2005
                 item.keys.push_back(Key{U"m", year, digits(month)});
                 item.single = letters(MONTHS[month - 1]) + U" " + year;
                 return true;
@@ -1854,12 +1894,22 @@ class Notation {
             case G_HALF: {
                 bool whole = match.has(groups_[G_HQ]);
                 Letters part = lower(of(G_HX));
-                long hour = small_number(of(whole ? G_HQ : G_HP));
+                const Letters named = lower(of(whole ? G_HQ : G_HP));
+                const bool midnight = named == U"midnight", middle = midnight || named == U"noon";
+                long hour = middle ? 12 : small_number(named);
                 if (hour < 1 || hour > 12) return false;
                 long minutes = whole ? 0 : part.find(U"half") != Letters::npos ? 30 : part.find(U"quarter") != Letters::npos ? 15 : small_number(part.substr(0, part.find(U' ')));
                 if (minutes > 59) return false;
                 if (!whole && part.back() == 'o') minutes = -minutes;
+                if (middle) return time(item, (midnight ? 1440 : 720) + minutes, true);
                 return spoken_time(item, (hour * 60 + minutes + 720) % 720, of(whole ? G_HE : G_HD));
+            }
+            case G_RACE: {
+                double seconds = 0;
+                if (match.has(groups_[G_RM])) seconds = (double)number(G_RM) * 60 + number_in(of(G_RS));
+                else if (match.has(groups_[G_R4])) seconds = (double)number(G_R4) * 60 + number_in(of(G_R5));
+                else seconds = (double)(number(G_R1) * 3600 + number(G_R2) * 60 + number(G_R3));
+                return seconds > 0 && lasting(item, U"duration", seconds);
             }
             case G_LASTING: return lasting(item, U"duration", number(G_LH) * 3600 + number(G_LM) * 60);
             case G_FRACTION: {
@@ -1875,7 +1925,7 @@ class Notation {
             case G_PARTIAL: {
                 Measure unit;
                 Letters part = lower(of(match.has(groups_[G_PF]) ? G_PF : G_PG));
-                double amount = part.find(U"half") != Letters::npos ? .5 : .25;
+                double amount = part.find(U"half") != Letters::npos ? .5 : part.find(U"three") != Letters::npos ? .75 : .25;
                 if (!match.has(groups_[G_PF])) amount += small_number(of(G_PN));
                 else if (!parse_part(part, amount)) return false;
                 if (match.has(groups_[G_PQ])) {  // "a quarter of a percentage point"
@@ -1905,6 +1955,11 @@ class Notation {
                 unsigned __int128 value = 0;
                 if (!named.empty() && parse_words(named.substr(0, named.size() - 3) + U"y", value)) ten = digits(value);
                 item.keys.push_back(Key{U"decade", ten.size() == 2 ? U"19" + ten : ten});
+                return true;
+            }
+            case G_WEEK: {
+                const bool named = match.has(groups_[G_W1]);
+                item.keys.push_back(Key{U"week", of(named ? G_W2 : G_W3), digits(number(named ? G_W1 : G_W4))});
                 return true;
             }
             case G_FISCAL: {
@@ -1962,12 +2017,19 @@ class Notation {
             }
             case G_AMOUNT: {
                 Letters scale = lower(of(G_SCALE)), sign = of(G_SIGN), name = of(G_NAME);
+                Group figure = G_FIGURE;
+                Letters measure = of(G_MEASURE);
+                bool kelvin = false;
                 while (!scale.empty() && (scale.back() == '.' || scale.back() == ' ')) scale.pop_back();
                 while (!scale.empty() && (scale[0] == '.' || scale[0] == ' ')) scale.erase(0, 1);
                 bool attached = of(G_SCALE) == U"M" && is_decimal(text.at(match.start(groups_[G_SCALE]) - 1));
+                if (scale == U"k" && of(G_SCALE) == U"K" && sign.empty() && name.empty() && measure.empty() && text.at(match.start(groups_[G_SCALE]) - 1) == ' ') {
+                    measure = U"kelvin";  // "277.15 K"
+                    scale.clear();
+                    kelvin = true;
+                }
                 bool letter = (scale == U"m" && !attached) || scale == U"t" || scale == U"mm";
-                Group figure = G_FIGURE;
-                Letters measure = of(G_MEASURE);
+                if (kelvin) figure = G_VALUE;
                 bool metres = letter && sign.empty() && name.empty() && measure.empty();
                 if (metres && (scale == U"mm" || !all_decimal(of(G_VALUE)))) {
                     measure = scale;  // metres, millimetres, tonnes

@@ -47,6 +47,8 @@ class Slots {
             compare(search, at, out);
         }
         for (const Token& token : tokens) {
+            if ((token.kind == WORD || token.kind == OPPOSITE) && is_superlative(text, token) && slots++ < most && has_other_rank(text, token, passages))
+                out.push_back({token.start, token.end, Letters()});
             if (token.kind != NUMBER || token.shared) continue;
             if (is_decimal(text.at(token.start))) numbers.push_back(token.start);
             if (!token.low || !is_decimal(text.at(token.end - 1))) continue;
@@ -119,7 +121,7 @@ class Slots {
         const Text& text;
         const Tokens& tokens;
         const std::vector<const Text*>& passages;
-        int windows;  // that may still be read
+        mutable int windows;  // that may still be read
     };
 
     // Two texts of which tokens are compared.
@@ -133,7 +135,13 @@ class Slots {
     // The best places for a value: the number of the same tokens beside it.
     struct Best {
         int own = 0, other = 0;
+        int other_alike = 0;  // of another one of the same form
+        int own_led = 0, other_led = 0;  // the same tokens before it, and before the other one where the sentence of the answer ends
+        std::vector<uint64_t> other_near;  // the words beside the other one
         bool settled = false;  // whether passages have the value there
+        bool labelled = false;  // whether they have it behind the same name: "week 10"
+        const Text* other_in = nullptr;  // where the other one stands
+        Py_ssize_t other_at = 0;
         bool own_beside = false, other_beside = false;  // whether it stands next to the same number
         Letters as;  // as it is written there
         uint64_t other_value = 0;  // the one that stands in place of it
@@ -193,6 +201,7 @@ class Slots {
             {MEASURED, "trillion,tn"},
             {FACTOR, "2,double,doubled,doubles,twofold"}, {FACTOR, "3,triple,tripled,triples,threefold"},
             {FACTOR, "4,quadruple,quadrupled,fourfold"}, {FACTOR, "1/2,halved,halves"},
+            {CLOCK, "12:00,noon,midday"}, {CLOCK, "0:00,midnight"}, {ORDINAL, "3,thirds"}, {ORDINAL, "5,fifths"}, {ORDINAL, "6,sixths"}, {ORDINAL, "8,eighths"}, {ORDINAL, "10,tenths"},
             {LEFT_OUT, "minus,every,percent,pct,m,k,b,t,othervalue,othernumber"},
         };
         for (const auto& row : rows) {
@@ -348,6 +357,8 @@ class Slots {
             join(text, out);
             join_bounds(text, out);
             join_date(text, out);
+        } else if (!out.empty() && is_unit(out.back(), true)) {
+            join_measured(text, out);
         }
         return at;
     }
@@ -495,9 +506,10 @@ class Slots {
         const uint32_t* known = kinds_.find(hash.value);  // most words are not
         if (const auto* bounds = known ? bounds_.find(hash.value) : nullptr)
             if (Py_ssize_t bound = read_bound(text, at, *bounds, out)) return bound;
-        const bool counted = !out.empty() && out.back().kind == NUMBER && (at - out.back().end < 2 || is_part_of(text, out.back().end, at));
-        if (capital && end == at + 1 && is_behind_label(text, at, out)) {
-            out.push_back({at, end, CODE, false, hash.value});
+        const bool counted = !out.empty() && out.back().kind == NUMBER && (at - out.back().end < 2 + (at > 1 && text.at(at - 1) == 0xB0) || is_part_of(text, out.back().end, at));
+        if (end == at + 1) {
+            if (const Py_ssize_t behind = read_letter(text, at, to, capital, hash, out)) return behind;
+        } else if (text.at(at) == 'p' && !out.empty() && out.back().kind == NUMBER && is_paragraph(text, at, end, out)) {
             return end;
         }
         if (!counted && end - at < 15 && hash.value != second_ && is_rated(text, at) && !names_.find(hash.value)) {
@@ -524,11 +536,66 @@ class Slots {
                 at = out.back().start;
                 out.pop_back();
             }
-            if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, name->open && !gone, name->value});
+            const bool rises = name->kind == FACTOR && !out.empty() && out.back().kind == OPPOSITE && out.back().value == 0 && out.back().end + 1 == at;
+            if (rises) {  // "rose threefold" is "tripled"
+                at = out.back().start;
+                out.pop_back();
+            }
+            const bool counts = name->kind == ORDINAL && name->capital && is_named(text, at, out);  // "chapter IV" is "chapter 4"
+            if (counts) out.push_back({at, end, NUMBER, false, name->value});
+            else if (name->kind != LEFT_OUT) out.push_back({at, end, name->kind, name->open && !gone, name->value});
         } else {
             read_plain_word(text, at, end, hash.value, counted, out);
         }
         return end;
+    }
+
+    // Read a single letter that names something, alone or with the number behind it; returned is where that ends, 0 if it names nothing.
+    template <class Source>
+    [[gnu::noinline]] static Py_ssize_t read_letter(const Source& text, Py_ssize_t at, Py_ssize_t to, bool capital, WordHash hash, Tokens& out) {
+        Py_ssize_t end = at + 1;
+        if (!capital || !is_behind_label(text, at, out)) {
+            const Py_ssize_t behind = capital ? read_part_number(text, end, to, hash) : 0;
+            if (behind == 0 && !is_subsection(text, at)) return 0;
+            end = std::max(end, behind);
+        }
+        out.push_back({at, end, CODE, false, hash.value});
+        return end;
+    }
+
+    // Where the number behind a letter ends that makes one name with it, as "C 117" for "C117"; 0 if there is none.
+    template <class Source>
+    static Py_ssize_t read_part_number(const Source& text, Py_ssize_t at, Py_ssize_t to, WordHash& value) {
+        if (at + 3 > to || text.at(at) != ' ' || !decimal_at(text, at + 1) || !decimal_at(text, at + 2)) return 0;
+        Py_ssize_t end = at + 1;
+        while (end < to && is_decimal(text.at(end))) end++;
+        if (end - at > 7 || (end < text.size && (is_word(text.at(end)) || text.at(end) == '%')) || decimal_at(text, end + 1)) return 0;
+        for (Py_ssize_t digit = at + 1; digit < end; digit++) value.add(text.at(digit));
+        return end;
+    }
+
+    // Whether the word right before a place is one that numbers name things behind: "chapter".
+    template <class Source>
+    bool is_named(const Source& text, Py_ssize_t at, const Tokens& out) const {
+        if (out.empty() || out.back().end + 1 != at || out.back().end - out.back().start > 9) return false;
+        const Name* name = names_.find(hash_of(lower(text.part(out.back().start, out.back().end))));
+        return name && name->label;
+    }
+
+    // Whether a letter names a part of a section: "12(3)(b)".
+    template <class Source>
+    static bool is_subsection(const Source& text, Py_ssize_t at) {
+        if (at < 2 || at + 1 >= text.size || text.at(at - 1) != '(' || text.at(at + 1) != ')') return false;
+        return is_decimal(text.at(at - 2)) || text.at(at - 2) == ')';
+    }
+
+    // Whether a word stands between two numbers of which the last one names a paragraph: "article 21 paragraph 1" is "Art. 21(1)".
+    template <class Source>
+    static bool is_paragraph(const Source& text, Py_ssize_t at, Py_ssize_t end, const Tokens& out) {
+        static const std::unordered_set<Letters> words = {U"paragraph", U"para", U"par"};
+        if (out.empty() || out.back().kind != NUMBER || at - out.back().end > 2 || end - at > 9 || !words.count(lower(text.part(at, end)))) return false;
+        const Py_ssize_t next = end + (end < text.size && text.at(end) == '.');
+        return next < text.size && text.at(next) == ' ' && decimal_at(text, next + 1);
     }
 
     // Whether a word that says that something changes stands right before a place: "went", "came".
@@ -582,7 +649,9 @@ class Slots {
         static const std::unordered_set<Letters> labels = {
             U"size", U"type", U"class", U"group", U"grade", U"level", U"section", U"vitamin", U"hepatitis", U"influenza", U"gate", U"zone",
             U"appendix", U"annex", U"exhibit", U"plan", U"option", U"category", U"terminal", U"platform", U"schedule", U"figure", U"table",
-            U"room", U"hall", U"building", U"block", U"bus", U"line", U"track", U"ward", U"wing", U"bay", U"dock", U"row", U"deck"};
+            U"room", U"hall", U"building", U"block", U"bus", U"line", U"track", U"ward", U"wing", U"bay", U"dock", U"row", U"deck", U"model",
+            U"team", U"phase", U"site", U"part", U"product", U"route", U"unit", U"lot", U"batch", U"party", U"company", U"school", U"patient", U"case",
+            U"region", U"series", U"tier", U"stage", U"arm", U"cohort", U"district", U"tank", U"pump", U"version", U"variant", U"form", U"clause"};
         if (out.empty() || out.back().kind != WORD || out.back().end + 1 != at || out.back().end - out.back().start > 9) return false;
         return labels.count(lower(text.part(out.back().start, out.back().end)));
     }
@@ -667,11 +736,25 @@ class Slots {
             const size_t last = out.size();
             size_t place = last;
             if (name.trails && last > 0) place = out[last - 1].kind == NUMBER ? last - 1 : last > 1 && out[last - 2].kind == NUMBER ? last - 2 : last;
+            if (start == at && !name.trails && is_denied_too(text, at, out)) {
+                out.push_back({at, end, BOUND, false, (uint64_t)(value == MORE ? AT_MOST : value == LESS ? AT_LEAST : value)});
+                return end;
+            }
             const bool told = place < last && place > 0 && out[place - 1].kind == BOUND;  // "from 10 people upwards"
             if (!told) out.insert(out.begin() + (Py_ssize_t)place, {start, end, BOUND, false, value});  // "5 kg or less" is "at most 5 kg"
             return end;
         }
         return 0;
+    }
+
+    // Whether what denies the bound before denies one at a place, too: "must not fall below 2 or exceed 8".
+    template <class Source>
+    static bool is_denied_too(const Source& text, Py_ssize_t at, const Tokens& out) {
+        if (at < 4 || text.at(at - 1) != ' ' || text.at(at - 2) != 'r' || text.at(at - 3) != 'o' || text.at(at - 4) != ' ') return false;
+        const bool degree = !out.empty() && out.back().kind == WORD && out.back().end - out.back().start == 1;  // "°C"
+        const size_t units = !out.empty() && (is_unit(out.back(), true) || degree);
+        if (out.size() < 2 + units || out[out.size() - 1 - units].kind != NUMBER || out[out.size() - 2 - units].kind != BOUND) return false;
+        return lower_sign(text.at(out[out.size() - 2 - units].start)) == 'n' && out.back().end + 4 == at;
     }
 
     // Whether a word right before a bound says only that it holds: "stay above".
@@ -792,6 +875,7 @@ class Slots {
         if (first.kind != last.kind || first.shared || last.shared || first.low || last.low || size < 1 || size > 9) return false;
         Letters gap = text.part(first.end, last.start);
         if (first.kind != NUMBER && gap[0] == '.') gap.erase(0, 1);  // "Mon. to Sat."
+        if (first.kind == NUMBER) trim_sign(gap);
         if (first.kind == NUMBER) {
             auto mixed = mixed_.find({first.value, last.value});
             const bool written = text.at(last.start) == '0' + 1 || text.at(last.start) == '0' + 3;
@@ -804,12 +888,57 @@ class Slots {
             }
         }
         if (!is_range(text, first, gap, last)) return false;
+        make_range(first, last);
+        out.pop_back();
+        if (gap == U" and ") take_between(text, out);
+        return true;
+    }
+
+    // Leave the sign of a currency out of what stands between two numbers: "$5–$9".
+    static void trim_sign(Letters& gap) {
+        static const Letters signs = U"$€£¥₹";
+        if (signs.find(gap.back()) != Letters::npos) gap.pop_back();
+    }
+
+    static void make_range(Token& first, const Token& last) {
         first.low = first.value;
         first.high = last.value;
         first.value = first.low * 31 + first.high;
         first.end = last.end;
+    }
+
+    // Let the range that was read last begin with "between", where it stands before it.
+    template <class Source>
+    static void take_between(const Source& text, Tokens& out) {
+        if (out.size() < 2) return;
+        const Token& word = out[out.size() - 2];
+        const Py_ssize_t size = out.back().start - word.end;
+        if (size < 1 || size > 2 || !is_between(text, word)) return;
+        out.back().start = word.start;
+        out.erase(out.end() - 2);
+    }
+
+    template <class Source>
+    static bool is_between(const Source& text, const Token& word) {
+        return word.kind == WORD && word.end - word.start == 7 && lower_sign(text.at(word.start)) == 'b' && stands(text, LettersView(U"between"), word.start);
+    }
+
+    // Join two numbers that have the same unit each, as where it stands behind the last one alone: "148 mmHg to 136 mmHg".
+    template <class Source>
+    static void join_measured(const Source& text, Tokens& out) {
+        if (out.size() < 4) return;
+        Token &first = out[out.size() - 4], &unit = out[out.size() - 3], &last = out[out.size() - 2];
+        if (first.kind != NUMBER || last.kind != NUMBER || unit.kind != out.back().kind || unit.value != out.back().value) return;
+        const Py_ssize_t size = last.start - unit.end;
+        if (first.shared || last.shared || first.low || last.low || size < 1 || size > 9 || unit.start - first.end > 2) return;
+        const Letters gap = text.part(unit.end, last.start);
+        if (!is_range(text, first, gap, last)) return;
+        make_range(first, last);
+        out.erase(out.end() - 3, out.end() - 1);
+        const Token behind = out.back();
         out.pop_back();
-        return true;
+        if (gap == U" and ") take_between(text, out);
+        out.push_back(behind);
     }
 
     // Join "at least 9" and "at most 15", which are "between 9 and 15", also where a word stands between: "at least 9
@@ -817,7 +946,7 @@ class Slots {
     template <class Source>
     static void join_bounds(const Source& text, Tokens& out) {
         if (out.size() < 4 || out.back().kind != NUMBER) return;
-        const bool apart = out.size() > 4 && out[out.size() - 3].kind == WORD;
+        const bool apart = out.size() > 4 && (out[out.size() - 3].kind == WORD || is_unit(out[out.size() - 3], true));
         const size_t count = apart ? 5 : 4;
         const Token *first = &out[out.size() - count], *low = first + 1, *bound = first + count - 2, *last = &out.back();
         if (first->kind != BOUND || bound->kind != BOUND || first->value + bound->value != AT_LEAST + AT_MOST || first->value % 2) return;
@@ -858,12 +987,51 @@ class Slots {
     static bool is_range(const Source& text, const Token& first, const Letters& gap, const Token& last) {
         static const std::unordered_set<Letters> between = {
             U"-", U"–", U"—", U" - ", U" – ", U" — ", U" to ", U" through ", U" until ", U" till "};
-        static const Letters both = U"between ";
-        const Py_ssize_t start = first.start - (Py_ssize_t)both.size();
+        static const Letters both = U"between ", signs = U"$€£¥₹";
+        const bool priced = first.start > 0 && signs.find(text.at(first.start - 1)) != Letters::npos;
+        const Py_ssize_t start = first.start - priced - (Py_ssize_t)both.size();
         const bool led = gap == U" and " && start >= 0 && lower_sign(text.at(start)) == both[0] && stands(text, both, start);
         if (!led && !between.count(gap)) return false;
         auto dashed = [&](Py_ssize_t at) { return at >= 0 && at < text.size && (text.at(at) == '-' || text.at(at) == '/' || text.at(at) == ':'); };
         return !dashed(first.start - 1) && !(dashed(last.end) && decimal_at(text, last.end + 1));
+    }
+
+    // -- ranks
+
+    static bool is_superlative(const Text& text, const Token& token) {
+        const Py_ssize_t end = token.end;
+        return end - token.start > 5 && end < text.size && text.at(end) == ' ' && text.at(end - 1) == 't' && text.at(end - 2) == 's' && text.at(end - 3) == 'e';
+    }
+
+    // Which ordinal stands right before a place: that of "second largest" or "2nd-largest", 0 if there is none.
+    uint64_t ordinal_before(const Text& text, Py_ssize_t at) const {
+        if (at < 4 || (text.at(at - 1) != ' ' && text.at(at - 1) != '-')) return 0;
+        Py_ssize_t start = --at;
+        while (start > 0 && at - start < 12 && is_alnum(text.at(start - 1))) start--;
+        const Letters word = lower(text.part(start, at));
+        if (word.empty()) return 0;
+        if (is_decimal(word[0])) return !is_decimal(word.back()) ? hash_of(word.substr(0, word.size() - std::min<size_t>(2, word.size() - 1))) : 0;
+        const uint64_t hash = hash_of(word);
+        if (hash == second_) return counts_[1];
+        const Name* name = names_.find(hash);
+        return name && name->kind == ORDINAL && !name->capital ? name->value : 0;
+    }
+
+    // Whether passages have the same superlative before the same word behind another ordinal alone: "the second
+    // largest city" for "the largest city".
+    bool has_other_rank(const Text& text, const Token& token, const std::vector<const Text*>& passages) const {
+        Py_ssize_t next = token.end;
+        while (next < text.size && next - token.end < 20 && (next == token.end || is_word(text.at(next)))) next++;
+        const Letters written = text.part(token.start, next);
+        const uint64_t rank = ordinal_before(text, token.start);
+        bool other = false;
+        int places = 0;
+        for (const Text* passage : passages)
+            for (Py_ssize_t at = find_word(*passage, written, 0); at >= 0; at = find_word(*passage, written, at + 1)) {
+                if (++places > MOST_PLACES || ordinal_before(*passage, at) == rank) return false;
+                other = true;
+            }
+        return other;
     }
 
     // -- places
@@ -930,6 +1098,9 @@ class Slots {
         return token.kind == MEASURED && scales.count(token.value);
     }
 
+    // Whether a token is a unit, which a period is right behind its number.
+    static bool is_unit(const Token& token, bool behind) { return token.kind == MEASURED || (behind && token.kind == PERIOD); }
+
     // How many tokens are the same next to two places, up to the end of the sentence. Units of exchanged
     // values may differ, and each of the values is where the other one was.
     int count_same(const Pair& pair, size_t at, size_t place, int step) const {
@@ -941,7 +1112,7 @@ class Slots {
                 if (one >= pair.mine.size() || other >= pair.their.size()) return count;
             }
             if (match(pair, one, other) || (match(pair, one, place) && match(pair, at, other))) count++;
-            else if (pair.mine[one].kind != MEASURED || pair.their[other].kind != MEASURED) return count;
+            else if (!is_unit(pair.mine[one], one == at + 1) || !is_unit(pair.their[other], other == place + 1)) return count;
             if (pair.mine[one].kind == EDGE) return count;
         }
         return count;
@@ -1047,7 +1218,7 @@ class Slots {
         if (there.size() > 1 && (there[1].start != place || there[1].kind == MEASURED)) return true;
         // a bound or a month may be joined with what is behind it
         for (size_t token = 1; token < there.size(); token++)
-            if (there[token].kind == BOUND || there[token].kind == MONTH) return true;
+            if (there[token].kind == BOUND || there[token].kind == MONTH || is_between(passage, there[token])) return true;
         if (wanted.kind == NUMBER && slot > 1 && slot - 1 < there.size() && there[slot - 1].kind == NUMBER) return true;  // "5 kg or less"
         return slot < there.size() && there[slot].kind == wanted.kind;
     }
@@ -1102,16 +1273,105 @@ class Slots {
         int left = count_same(pair, at, place, -1), right = count_same(pair, at, place, 1);
         if (mine.value == their.value) {
             best.own = std::max(best.own, left + right);
-            if (left + right > 1 && !mine.shared && !their.shared) best.as = pair.passage.part(their.start, their.end);
-            best.settled = left + right > LEAST || is_labelled(pair, at, place);
+            best.own_led = std::max(best.own_led, left);
+            if (left + right > 1 && !mine.shared && !their.shared) best.as = pair.passage.part(their.start - is_priced(pair.passage, their, pair.text, mine), their.end);
+            best.settled = left + right > LEAST;
+            best.labelled = best.labelled || is_labelled(pair, at, place);
             best.own_beside = best.own_beside || (left + right > 0 && share_number(pair, at, place));
         } else if (is_end(mine, their)) {
             return;
-        } else if (left > 0 && right > 0 && !match(pair, at, place) && !lists(pair, at, place)) {
-            if (left + right > best.other) best.other_value = their.value;
+        } else if (left > 0 && !match(pair, at, place) && !lists(pair, at, place)) {
+            const bool led = left == BESIDE && ends(pair.mine, at) && are_of_one_form(pair, mine, their);
+            if (right == 0 && !led) return;
+            if (led) best.other_led = left;
+            if (left + right > best.other || best.other_near.empty()) {
+                best.other_near.clear();
+                add_words(pair.their, place, best.other_near);
+                best.other_in = &pair.passage;
+                best.other_at = their.start;
+                best.other_value = their.value;
+            }
+            if (right == 0) return;
             best.other = std::max(best.other, left + right);
+            if (are_of_one_form(pair, mine, their)) best.other_alike = std::max(best.other_alike, left + right);
             best.other_beside = best.other_beside || share_number(pair, at, place);
         }
+    }
+
+    // Whether the sign of a currency stands before a range and belongs to what another one has as "between $5 and $9".
+    static bool is_priced(const Text& text, const Token& range, const Text& other_text, const Token& other) {
+        static const Letters signs = U"$€£¥₹";
+        if (!range.low || range.start == 0 || is_decimal(other_text.at(other.start)) || !is_decimal(text.at(range.start))) return false;
+        return signs.find(text.at(range.start - 1)) != Letters::npos;
+    }
+
+    // Whether two values are ranges both or none, and years both or none.
+    static bool are_of_one_form(const Pair& pair, const Token& mine, const Token& their) {
+        auto begins_year = [](const Text& text, const Token& token) {
+            const Py_UCS4 first = text.at(token.start);
+            return token.end - token.start > 3 && (first == '1' || first == '2') && is_decimal(text.at(token.start + 1)) && is_decimal(text.at(token.start + 2)) && is_decimal(text.at(token.start + 3));
+        };
+        return (mine.low == 0) == (their.low == 0) && begins_year(pair.text, mine) == begins_year(pair.passage, their);
+    }
+
+    // Whether the sentence ends behind a value and its unit.
+    static bool ends(const Tokens& tokens, size_t at) {
+        size_t next = at + 1;
+        if (next + 1 < tokens.size() && tokens[next].kind == OPPOSITE && is_unit(tokens[next + 1], true)) next++;  // "business days"
+        if (next < tokens.size() && is_unit(tokens[next], true)) next++;
+        return next < tokens.size() && tokens[next].kind == EDGE;
+    }
+
+    // Add the words that stand beside a place within its sentence, on both sides or behind it alone.
+    static void add_words(const Tokens& tokens, size_t at, std::vector<uint64_t>& out, bool behind = false) {
+        for (int step : {-1, 1}) {
+            if (behind && step < 0) continue;
+            size_t next = at + step;
+            for (int count = 0; count < BESIDE && next < tokens.size() && tokens[next].kind != EDGE; count++, next += step)
+                if (tokens[next].kind == WORD) out.push_back(tokens[next].value);
+        }
+    }
+
+    // Whether the sentence of a value tells what passages have beside it, and not beside the one in its place: "In
+    // May it was 3" where they have "it was 5, and 3 in May".
+    bool is_told_of(const Search& search, size_t at, const Best& best) const {
+        const Token& value = search.tokens[at];
+        const Letters written = search.text.part(value.start, value.end);
+        std::vector<uint64_t> near;
+        for (const Text* passage : search.passages) {
+            Py_ssize_t place = find_word(*passage, written, 0);
+            for (int places = 0; place >= 0 && places < MOST_PLACES && search.windows-- > 0; places++, place = find_word(*passage, written, place + 1)) {
+                Tokens there;
+                passage->visit([&](const auto& signs) {
+                    read(signs, std::max<Py_ssize_t>(0, place - REACH), std::min(passage->size, place + REACH), there);
+                });
+                // what stands before two values of a sentence is told of both
+                const bool first = passage == best.other_in && place < best.other_at && goes_on(*passage, place, best.other_at);
+                for (size_t token = 0; token < there.size(); token++)
+                    if (there[token].start <= place && there[token].end > place) add_words(there, token, near, first);
+            }
+        }
+        auto holds = [](const std::vector<uint64_t>& words, uint64_t word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+        for (int step : {-1, 1})
+            for (size_t next = at + step; next < search.tokens.size() && search.tokens[next].kind != EDGE; next += step) {
+                const Token& token = search.tokens[next];
+                if (token.kind == WORD && holds(near, token.value) && !holds(best.other_near, token.value)) return true;
+            }
+        return false;
+    }
+
+    // Whether a sentence goes on from one place to another.
+    static bool goes_on(const Text& text, Py_ssize_t from, Py_ssize_t to) {
+        if (to - from > 3 * REACH) return false;
+        while (from < to && !is_edge(text, from)) from++;
+        return from == to;
+    }
+
+    // Whether a value stands where passages have another one, though fewer tokens beside them are the same.
+    bool is_other_there(Search& search, size_t at, const Best& best) const {
+        const bool between = best.other_alike >= LEAST - 1 && best.own == 0 && !best.labelled;
+        const bool led = best.other_led == BESIDE && best.own_led < BESIDE - 1;
+        return (between || led) && !is_told_of(search, at, best);
     }
 
     // Whether passages have a value with two tokens on either side as they are written.
@@ -1152,12 +1412,18 @@ class Slots {
         if (before != at) look(search, at, before, best);
         if (behind != at && !best.settled) look(search, at, behind, best);
         const bool beside = best.own_beside && !best.other_beside;
-        bool is_wrong = !best.settled && !beside && best.other >= LEAST && best.other > best.own + 1;
+        bool is_wrong = !best.settled && !best.labelled && !beside && best.other >= LEAST && best.other > best.own + 1;
         // of two dates that are exchanged both stand in both
         is_wrong = is_wrong || (value.kind == DATE && !best.settled && best.other >= LEAST && best.other > best.own && has(search.tokens, DATE, best.other_value));
+        is_wrong = is_wrong || (!best.settled && !beside && is_other_there(search, at, best));
         if (is_wrong && value.kind == PERIOD && !is_told(search, value)) return;  // "per guest" for "per person"
         if (is_wrong) out.push_back({value.start, value.end, Letters()});
-        else if (!best.as.empty() && lower(best.as) != lower(search.text.part(value.start, value.end))) out.push_back({value.start, value.end, best.as});
+        if (is_wrong || best.as.empty()) return;
+        const Text as(best.as);
+        Token whole = value;
+        whole.start = 0;
+        const Py_ssize_t start = value.start - is_priced(search.text, value, as, whole);
+        if (lower(best.as) != lower(search.text.part(start, value.end))) out.push_back({start, value.end, best.as});
     }
 
     const uint64_t once_ = hash_of(U"once"), twice_ = hash_of(U"twice"), thrice_ = hash_of(U"thrice"), times_ = hash_of(U"times"),
