@@ -53,8 +53,8 @@ class WebhookSender:
     async def _judge_reply(self, response: httpx.Response) -> dispatch.DeliveryOutcome:
         """Judge a reply by its status, and say in a failure's reason what it says.
 
-        A receiver may answer with a page. A login before it does so, too, which is told once: a
-        notification that is sent again for that would come twice from all others.
+        A web page with status 200 counts as delivered, because some receivers answer with one and
+        would get a repeated notification twice. A login page looks the same, so the log warns once.
         """
         outcome = dispatch.classify_status(response.status_code, response.headers, self._clock())
         if outcome.kind == "sent":

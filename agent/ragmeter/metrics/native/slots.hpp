@@ -875,8 +875,8 @@ class Slots {
         if (first.kind != last.kind || first.shared || last.shared || first.low || last.low || size < 1 || size > 9) return false;
         Letters gap = text.part(first.end, last.start);
         if (first.kind != NUMBER && gap[0] == '.') gap.erase(0, 1);  // "Mon. to Sat."
-        if (first.kind == NUMBER) trim_sign(gap);
         if (first.kind == NUMBER) {
+            trim_sign(gap);
             auto mixed = mixed_.find({first.value, last.value});
             const bool written = text.at(last.start) == '0' + 1 || text.at(last.start) == '0' + 3;
             const bool beside = (gap == U" " || gap == U"-") && (written || last.value == hash_of(U"0.25"));
