@@ -1,4 +1,4 @@
-"""What the reply of a receiver says: its words, whether it is a page, where it sends one to."""
+"""Read the reply of a receiver: its words, whether it is a page, where it sends one to."""
 
 from __future__ import annotations
 

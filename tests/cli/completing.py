@@ -1,4 +1,4 @@
-"""What a shell runs to complete `ragmeter ba`: `python -m tests.cli.completing bash`."""
+"""Complete `ragmeter ba` as a shell does: `python -m tests.cli.completing bash`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to Alertmanager, when, and that it is sent again."""
+"""Alertmanager gets the alerts that it has to know of, in time, and gets them again."""
 
 from __future__ import annotations
 

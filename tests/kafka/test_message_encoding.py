@@ -1,4 +1,4 @@
-"""What a message of the traces is by its header, the settings or its content."""
+"""A message of the traces tells its form by its header, the settings or its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says of a right that is missing; with a real authorizer: test_worker_rights."""
+"""The log names a right that is missing; test_worker_rights has a real authorizer."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _imported(module: str) -> frozenset[str]:
 
 @cache
 def _is_open(module: str) -> bool:
-    """Whether a module may run or read what its imports do not tell."""
+    """Tell whether a module may run or read what its imports do not name."""
     text = modules()[module].read_text("utf-8")
     product = module.partition(".")[0] in PRODUCT
     patterns = [STARTS] if product else [STARTS, LOADS_BY_NAME, NAMES_FILES]

@@ -224,7 +224,7 @@ class ProbeResults:
 
 
 class NoJudges:
-    """What stands in the place of `ConfiguredJudges` where no judge is configured."""
+    """Takes the place of `ConfiguredJudges` where no judge is configured."""
 
     probes: ProbeRunner | None = None
 

@@ -1,4 +1,4 @@
-"""What the score half learns of the traffic."""
+"""The score half learns from the traffic."""
 
 from __future__ import annotations
 

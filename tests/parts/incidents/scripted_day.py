@@ -91,7 +91,7 @@ class Stage(NamedTuple):
 
 @dataclass
 class Expected:
-    """What people are to be notified of in an incident; minutes from the onset, or from the end."""
+    """Says of what people are to be notified in an incident; minutes from the onset or the end."""
 
     service: str
     what: str

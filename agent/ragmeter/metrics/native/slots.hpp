@@ -121,7 +121,7 @@ class Slots {
         const Text& text;
         const Tokens& tokens;
         const std::vector<const Text*>& passages;
-        mutable int windows;  // that may still be read
+        int windows;  // that may still be read
     };
 
     // Two texts of which tokens are compared.
@@ -1334,7 +1334,7 @@ class Slots {
 
     // Whether the sentence of a value tells what passages have beside it, and not beside the one in its place: "In
     // May it was 3" where they have "it was 5, and 3 in May".
-    bool is_told_of(const Search& search, size_t at, const Best& best) const {
+    bool is_told_of(Search& search, size_t at, const Best& best) const {
         const Token& value = search.tokens[at];
         const Letters written = search.text.part(value.start, value.end);
         std::vector<uint64_t> near;
