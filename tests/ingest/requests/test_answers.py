@@ -133,10 +133,17 @@ OPENLLMETRY = {
 }
 
 
+LANGFUSE = {"langfuse.observation.input": "Hi?", "langfuse.observation.output": ""}
+
+
 @each_row(
     "trace",
     [
         chain(""),
+        call({**LANGFUSE, "langfuse.observation.type": "generation"}),
+        call({**LANGFUSE, "langfuse.observation.model.name": "m"}),
+        call({"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '"Hi?"', "mlflow.spanOutputs": ""}),
+        call({"mlflow.spanType": '"LLM"', "mlflow.spanInputs": "Hi?", "mlflow.spanOutputs": '""'}),
         chain({"choices": [{"message": {"role": "assistant", "content": ""}}]}),
         chain({"choices": [{"message": {"role": "assistant", "content": None}}]}),
         chain({"choices": [{"message": {"role": "assistant", "content": []}}]}),
@@ -192,6 +199,11 @@ def test_what_is_there_and_empty_is_an_empty_answer(trace: Trace) -> None:
         {KIND: "LLM", **messages("Hi?"), "llm.output_messages.0.message.role": "assistant"},
         {KIND: "LLM", **messages("Hi?"), "output.value": "__REDACTED__"},
         {KIND: "LLM", **messages("Hi?"), "output.value": "null"},
+        {
+            "langfuse.observation.type": "generation",
+            "langfuse.observation.input": "Hi?",
+            "langfuse.observation.output": "null",
+        },
         OPENLLMETRY,
         {
             **OPENLLMETRY,

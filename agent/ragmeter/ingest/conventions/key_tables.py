@@ -159,6 +159,18 @@ def first_value(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
     return None
 
 
+def first_output(attributes: Mapping[str, Any], keys: tuple[str, ...], role: SpanRole) -> Any:
+    """Return the first output that is not empty, else "" where a span has answered with nothing.
+
+    Only a model call and what the application gives back are answers: an empty output of any other
+    span says nothing.
+    """
+    value = first_value(attributes, keys)
+    if value is None and role in (SpanRole.LLM, SpanRole.CHAIN):
+        return "" if any(attributes.get(key) == "" for key in keys) else None
+    return value
+
+
 def read_role(table: KeyTable, attributes: Mapping[str, Any]) -> SpanRole:
     """Return the role of a span by its kind; OTHER without a kind."""
     # MLflow quotes it: "\"RETRIEVER\""
@@ -181,7 +193,7 @@ def read_by_table(
         fill_content(
             content,
             first_value(attributes, table.query),
-            first_value(attributes, table.answer),
+            first_output(attributes, table.answer, role),
             first_value(attributes, table.documents),
         )
     for name, keys in table.scalars.items():

@@ -11,6 +11,7 @@ from ragmeter.ingest.conventions.key_tables import (
     add_tag,
     fill_content,
     fill_tokens,
+    first_output,
     first_value,
     key_table,
     read_by_table,
@@ -50,7 +51,7 @@ def read_langfuse(span: Span, full: bool = True) -> SpanContent:
         elif input_value is not None or output_value is not None:
             content.role = SpanRole.CHAIN
         if full or not defer_content(content):
-            fill_content(content, input_value, output_value)
+            fill_content(content, input_value, first_output(attributes, table.answer, content.role))
     recognise_retrieval(span, content, output_value)
     _fill_from_trace(span, content, full)
     for key in ("langfuse.environment", "langfuse.release"):
@@ -104,7 +105,7 @@ def _fill_from_trace(span: Span, content: SpanContent, full: bool) -> None:
         if trace.query is not None and (root or content.query is None):
             content.query = trace.query
             content.query_gap = trace.query_gap
-        if trace.answer is not None and (root or content.answer is None):
+        if trace.answer is not None and (content.answer is None or (root and trace.answer)):
             content.answer = trace.answer
             content.answer_gap = trace.answer_gap
             content.calls_tools = False
