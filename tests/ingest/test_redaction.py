@@ -52,6 +52,16 @@ EVERYWHERE: dict[str, Any] = {
 }
 
 
+def test_what_is_redacted_is_no_finding_again() -> None:
+    redactor = Redactor(privacy(redact=["secret"]))
+    first: Counts = {}
+    text = redactor.text('Send {"api_key": "Abc123def456"} to it', first)
+    again: Counts = {}
+    assert text == 'Send {"api_key": "[secret]"} to it'
+    assert redactor.text(text, again) == text
+    assert (sum(first.values()), again) == (1, {})
+
+
 def test_a_trace_keeps_no_trace_of_it() -> None:
     counts: Counts = {}
     redacted = Redactor(privacy(redact=["email"])).trace(trace(**EVERYWHERE), counts)

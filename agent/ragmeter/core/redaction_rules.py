@@ -148,6 +148,8 @@ _CODE_NAME = re.compile(r"(?:.*[\W_])?(?:pin|cvv2?|cvc2?|otp|tan)(?:[_-]code)?",
 _HEADER_NAME = re.compile(
     r"(?:.*[\W_])?(?:(?:proxy-?)?authorization|(?:set-?)?cookies?)", re.IGNORECASE
 )
+# What stands before the value of a field of JSON or of a printed dictionary, from its name on.
+_FIELD = re.compile(r"""["']?[^\s"':=]{1,64}(["'])\s{0,3}:\s{0,3}(["'])(?=[^"'])""")
 _MIN_CODE = 3
 _MIN_PASSWORD = 4
 _MIN_KEY = 8
@@ -319,10 +321,25 @@ class RedactionRule:
             stop = end if check is None else check(text, start, end)
             if stop is None or stop <= start:
                 at = match.start() + 1
-            else:
+                continue
+            if self.builtin:
+                start, stop = _value_within(text, start, stop)
+            if text[start:stop] != self.replacement:
                 spans.append((start, stop))
-                at = stop
+            at = stop
         return spans
+
+
+def _value_within(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the place of the value alone where a finding holds a name, a colon and quotes too.
+
+    JSON stays JSON if only what stands between its quotes is replaced.
+    """
+    field = _FIELD.match(text, start, end)
+    if field is None:
+        return start, end
+    closed = text[end - 1] == field[2]
+    return field.end(), end - 1 if closed else end
 
 
 def is_named_secret(name: str, value: str) -> bool:
