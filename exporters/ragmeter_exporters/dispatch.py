@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import httpx
 from ragmeter.core.connection_errors import explain_connection_error
 from ragmeter.core.process import end_tasks
+from ragmeter.core.report_pace import ReportPace
 from ragmeter.core.retries import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
 
@@ -29,6 +30,9 @@ BASE_DELAY = 1.0
 MAX_DELAY = 300.0
 # Seconds after which an undelivered notification is dropped: nobody acts on yesterday's alert.
 MAX_AGE = 86_400.0
+
+# Seconds between two warnings of one cause, while notifications are only retried.
+_WARN_SECONDS = 3600.0
 
 # (target, outcome): counted as ragmeter_notifications_total{target,outcome}.
 DeliveryCount = Callable[[str, str], None]
@@ -158,6 +162,7 @@ class Dispatcher:
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         # Ids sent or given up whose removal from the outbox has not succeeded yet.
         self._finished: set[str] = set()
+        self._warned = ReportPace(clock, _WARN_SECONDS)
 
     def wake(self) -> None:
         """Look at the outbox now: an item was added."""
@@ -242,8 +247,14 @@ class Dispatcher:
             due = self._clock() + delay
             await asyncio.to_thread(self._outbox.retry, item.id, due)
             self._count(self._target, "retry")
-            message = "notification %s to %s: %s, again in %.0f s"
-            log.info(message, item.id, self._target, outcome.reason, delay)
+            self._report_retry(item, outcome.reason, delay)
+
+    def _report_retry(self, item: OutboxItem, reason: str, delay: float) -> None:
+        """Warn of the first failure of a cause, and again once an hour while it lasts."""
+        level = logging.WARNING if self._warned.is_due(reason) else logging.INFO
+        message = "notification %s to %s: %s, again in %.0f s; given up after %.0f h"
+        hours = self._policy.max_age / 3600
+        log.log(level, message, item.id, self._target, reason, delay, hours)
 
     async def _done(self, item: OutboxItem) -> None:
         """Remove an item. While a full disk forbids that, it is not sent once a second."""

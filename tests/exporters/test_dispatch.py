@@ -164,6 +164,27 @@ def test_what_is_older_than_a_day_is_dropped_and_counted(
     assert "not taken within 86400 s" in caplog.text
 
 
+def test_the_first_failure_of_a_cause_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    reasons = ["refused connection", "refused connection", "timeout", "refused connection"]
+
+    async def scenario() -> None:
+        async def answer(_: OutboxItem) -> DeliveryOutcome:
+            return DeliveryOutcome("retry", reasons[len(bench.sent) - 1])
+
+        async with Bench(answer) as bench:
+            bench.put("a")
+            for attempt, pause in enumerate((5, 5, 3600, 0), start=1):
+                await until_async(lambda attempt=attempt: bench.counts["retry"] == attempt)
+                bench.clock.now += pause
+
+    asyncio.run(scenario())
+    lines = [(one.levelname, one.getMessage()) for one in caplog.records]
+    assert [level for level, _ in lines] == ["WARNING", "INFO", "WARNING", "WARNING"]
+    assert "notification a to webhook: refused connection, again in " in lines[0][1]
+    assert lines[0][1].endswith("given up after 24 h")
+
+
 def test_resolved_never_overtakes_firing() -> None:
     async def scenario() -> None:
         replies = {"firing": [DeliveryOutcome("retry", "down"), DeliveryOutcome("sent")]}
