@@ -16,6 +16,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from ragmeter.cli.main import app
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.ingest.content_policy import ContentPolicy
@@ -38,7 +44,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.crash import RAGMETER, start
-from tests.ingest.building import Run
+from tests.ingest.building import T0, Run
 from tests.ports import free_port
 from tests.tables import each_row
 from tests.waiting import PATIENCE
@@ -309,6 +315,47 @@ def test_another_form_than_otlp_is_named(text: str, words: str, tmp_path: Path) 
     shown = " ".join(printed(tmp_path / "given.json").split())
     assert f"given.json: the body is {words}" in shown
     assert "OTLP exporter" in shown or "native" in words
+
+
+def metrics_body() -> ExportMetricsServiceRequest:
+    request = ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add()
+    metric.name = "gen_ai.client.token.usage"
+    metric.histogram.data_points.add(count=3, time_unix_nano=T0)
+    return request
+
+
+def logs_body() -> ExportLogsServiceRequest:
+    request = ExportLogsServiceRequest()
+    record = request.resource_logs.add().scope_logs.add().log_records.add()
+    record.time_unix_nano = T0
+    record.body.string_value = "started"
+    return request
+
+
+@pytest.mark.parametrize("form", ["json", "protobuf"])
+@pytest.mark.parametrize(
+    ("request_body", "words"),
+    [
+        (metrics_body(), "holds metrics, which tell"),
+        (logs_body(), "holds logs without their spans"),
+    ],
+)
+def test_a_file_of_metrics_or_logs_says_so_with_the_cure(
+    request_body: Message, words: str, form: str, tmp_path: Path
+) -> None:
+    given = tmp_path / "given"
+    if form == "json":
+        given.write_text(MessageToJson(request_body))
+    else:
+        given.write_bytes(request_body.SerializeToString())
+    found = inspect_files([given], OtlpSettings())
+    (line,) = found.unread
+    assert f"given: {words}" in line
+    assert "record the export of traces" in line
+    assert not found.rejected
+    beside = inspect_files([given, GENAI[0]], OtlpSettings())
+    assert len(beside.unread) == words.startswith("holds metrics")  # logs belong to spans
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ragmeter.ingest.live_inspection import describe_request, grade_fields
 from ragmeter.ingest.otlp import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_format import is_json_body
 from ragmeter.ingest.otlp.reader import DecodedRequest, UndecodableBody
+from ragmeter.ingest.otlp.signals import OtherSignal, find_other_signal
 from ragmeter.ingest.requests.extraction import FieldOrigin, NotRequest, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
 from ragmeter.metrics.costs import PriceTable, estimate_cost, list_prices
@@ -28,6 +29,15 @@ from ragmeter.trace import Guess, Trace
 
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
 _MAX_UNREAD = 20  # bodies whose mistake is printed
+# what a file has that holds no spans, and the cure
+_RECORD_TRACES = (
+    "record the export of traces, as by a pipeline `traces` of the Collector to its file exporter,"
+    " or look on with `ragmeter inspect --live`"
+)
+_OTHER_SIGNALS: dict[OtherSignal, str] = {
+    "metrics": f"holds metrics, which tell nothing of single requests: {_RECORD_TRACES}",
+    "logs": f"holds logs without their spans, which say where each belongs: {_RECORD_TRACES}",
+}
 _MAX_NOT_REQUESTS = 20  # that are printed; JSON has all
 _MAX_SHOWN_CHARS = 300  # of a text on the terminal; JSON has the whole text
 
@@ -70,17 +80,22 @@ def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
     inspection = Inspection()
     spans: dict[tuple[str, str], Span] = {}
     logs: list[LogEvent] = []
+    others: dict[tuple[str, OtherSignal], None] = {}
     for path in _files(paths):
         for body in _bodies(path):
             inspection.bodies += 1
             try:
                 decoded = _decode(body)
+                other = None if decoded.spans else find_other_signal(body, json=_is_json(body))
             except UndecodableBody as error:
                 inspection.rejected[error.reason] += 1
                 if len(inspection.unread) < _MAX_UNREAD:
                     inspection.unread.append(f"{path.name}: {error}")
                 continue
-            inspection.rejected.update(decoded.reasons)
+            if other is not None:
+                others[path.name, other] = None
+            if other is None or decoded.events:
+                inspection.rejected.update(decoded.reasons)
             for span in decoded.spans:
                 spans.setdefault((span.trace_id, span.span_id), span)
             logs += decoded.events
@@ -89,6 +104,11 @@ def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
         if owner is not None:
             owner.events.append(log.event)
     inspection.spans = len(spans)
+    inspection.unread += [
+        f"{name}: {_OTHER_SIGNALS[signal]}"
+        for name, signal in list(others)[:_MAX_UNREAD]
+        if signal != "logs" or not spans
+    ]
     read = extract_requests(list(spans.values()), settings)
     inspection.not_requests = read.not_requests
     inspection.traces = list(zip(read.traces, read.origins, strict=True))

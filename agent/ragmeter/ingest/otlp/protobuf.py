@@ -144,6 +144,19 @@ def _iterate_scopes(
             yield head, scopes
 
 
+def first_record(body: bytes) -> bytes | None:
+    """Return the bytes of the first record of any signal; None without one.
+
+    Raises:
+        UndecodableBody: The body has no such frame.
+    """
+    for _, scopes in _iterate_scopes(body):
+        for _, records in scopes or ():
+            if records:
+                return records[0]
+    return None
+
+
 def _records(body: bytes, reader: RequestReader) -> Iterator[tuple[bytes, RecordScope, int]]:
     """Yield every record's bytes with its scope; broken layers above the records are counted."""
     for head, scopes in _iterate_scopes(body):
