@@ -94,3 +94,49 @@ def test_a_send_tells_what_is_too_large_and_fails_for_all_else() -> None:
     outcomes[:] = [KafkaConnectionError("away"), MessageSizeTooLargeError()]
     with pytest.raises(KafkaConnectionError):
         asyncio.run(group.send(records))
+
+
+class Owner:
+    """Says what becomes of it; its end takes until `ended` is set."""
+
+    def __init__(self, said: list[str], ended: asyncio.Event) -> None:
+        self.said, self.ended, self.ready = said, ended, False
+
+    def start(self) -> None:
+        self.said.append("start")
+
+    async def close(self) -> None:
+        await self.ended.wait()
+        self.said.append("close")
+
+
+def test_a_group_that_is_closed_owns_nothing_that_it_is_assigned() -> None:
+    """Its client waits for the end of a rebalance when it leaves."""
+    said: list[str] = []
+
+    async def go() -> None:
+        ended = asyncio.Event()
+        group = ScoreGroup(
+            settings_of(),
+            ["rag.traces"],
+            lambda *_: cast(Any, Owner(said, ended)),
+            Counters(),
+            cast(Any, None),
+        )
+        await group.on_partitions_assigned([ONE])
+        assert said == ["start"]
+        rebalance = asyncio.create_task(group.on_partitions_assigned([TWO]))
+        await asyncio.sleep(0)  # it waits for the end of the first owner
+        closing = asyncio.create_task(group.close())
+        await asyncio.sleep(0)
+        ended.set()
+        await asyncio.gather(rebalance, closing)
+        await group.on_partitions_assigned([ONE, TWO])
+        assert said == ["start", "close"]
+        assert not group.owners
+        assert not group.ready
+        group.open()  # as when its job begins again
+        await group.on_partitions_assigned([TWO])
+        assert said == ["start", "close", "start"]
+
+    asyncio.run(go())

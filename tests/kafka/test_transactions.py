@@ -184,12 +184,32 @@ def test_an_owner_ends_though_its_producer_swallows_the_cancellation(
         await until(lambda: stops)
 
     monkeypatch.setattr(Producer, "stop", stop)
-    monkeypatch.setattr(owners, "_FENCED_PAUSE", PATIENCE)  # in which the next one ends it
-    monkeypatch.setattr(process, "_CANCEL_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(owners, "_FENCED_PAUSE", PATIENCE)  # it is over before that
+    monkeypatch.setattr(process, "_CANCEL_AGAIN_SECONDS", 2 * PATIENCE)  # it takes no second one
     group = Group(log, 7)
     owner = run(monkeypatch, log, group, lambda: Owner(group, [ProducerFenced()]), story)
     assert owner.opened == 1
     assert len(stops) == 1
+
+
+def test_an_owner_ends_though_the_clients_of_its_offsets_swallow_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch, log: list[Any]
+) -> None:
+    asked = asyncio.Event()
+
+    async def offsets(self: Group, tp: TopicPartition) -> KnownOffsets:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return KnownOffsets(7, "", 0, 10)
+
+    async def story(_: Owner) -> None:
+        await asked.wait()
+
+    monkeypatch.setattr(Group, "offsets", offsets)
+    monkeypatch.setattr(process, "_CANCEL_AGAIN_SECONDS", 2 * PATIENCE)
+    group = Group(log, 7)
+    assert not run(monkeypatch, log, group, lambda: Owner(group), story).ready
 
 
 def test_every_owner_of_a_partition_opens_the_same_transactional_id(

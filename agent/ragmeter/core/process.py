@@ -121,6 +121,20 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
                 task.exception()  # else asyncio logs that nobody has looked at it
 
 
+def end_if_cancelled() -> None:
+    """Go no further in a task that was cancelled, though what it awaited swallowed that.
+
+    aiokafka's clients do so when they are closed. Whoever waits for the end of the task, as
+    `asyncio.run` does of all tasks that are left, would wait for ever.
+
+    Raises:
+        asyncio.CancelledError: The current task was cancelled.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class Heartbeat:
     """A counter that one thread increases and any thread may read."""
 

@@ -24,7 +24,7 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.errors import Unavailable
-from ragmeter.core.process import end_tasks
+from ragmeter.core.process import end_if_cancelled, end_tasks
 from ragmeter.kafka.connection import aiokafka_options
 from ragmeter.kafka.rights import missing_right
 
@@ -140,12 +140,19 @@ class OwnerGroup(ABC):
         self.refused = ""  # a right that is missing
         self._build = build
         self._dealt = False
+        self._closed = False
+
+    def open(self) -> None:
+        """Own what is assigned from now on."""
+        self._closed = False
 
     async def assign(self, tps: Iterable[TopicPartition]) -> None:
-        """Own these partitions and no others."""
+        """Own these partitions and no others; none once the group is closed."""
         wanted = {TopicPartition(*tp) for tp in tps}
         gone = [self.owners.pop(tp) for tp in list(self.owners) if tp not in wanted]
         await asyncio.gather(*(owner.close() for owner in gone))
+        if self._closed:
+            return
         for tp in sorted(wanted - self.owners.keys()):
             self.owners[tp] = self._build(self, tp)
             self.owners[tp].start()
@@ -156,9 +163,14 @@ class OwnerGroup(ABC):
         await asyncio.gather(*(owner.drain() for owner in list(self.owners.values())))
 
     async def close(self) -> None:
-        """Give up all partitions."""
-        await self.assign(())
+        """Give up all partitions.
+
+        A client that leaves during a rebalance waits for its end, and is assigned partitions once
+        more: nobody would end their owners.
+        """
+        self._closed = True
         self._dealt = False
+        await self.assign(())
 
     @property
     def ready(self) -> bool:
@@ -350,6 +362,7 @@ class PartitionOwner(ABC):
                 return
             self.ready = False
             await self.disconnect()
+            end_if_cancelled()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -374,6 +387,7 @@ class PartitionOwner(ABC):
         self._queued_bytes = 0
         self.expected = self.position
         await self.group.seek(self.tp, self.position)
+        end_if_cancelled()
         self.ready = self.loaded = True
         log.info("owns %s/%d from %d (%.2f s)", *self.tp, self.position, time.monotonic() - started)
 

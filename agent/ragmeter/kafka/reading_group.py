@@ -42,6 +42,7 @@ class ReadingGroup(OwnerGroup, ConsumerRebalanceListener):  # type: ignore[misc]
     async def run(self) -> None:
         """Deliver messages until cancelled."""
         kafka = self.kafka
+        self.open()
         self.consumer = make_consumer(
             kafka,
             group_id=self.name,
