@@ -359,9 +359,10 @@ class SpanRef(_TraceModel):
 
 
 class Usage(_TraceModel):
-    """Tokens and cost of the request."""
+    """Tokens and cost of the request; `cached_input_tokens` are a part of `input_tokens`."""
 
     input_tokens: Tokens | None = None
+    cached_input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     cost_usd: float | None = Field(default=None, ge=0, le=1e9)
 

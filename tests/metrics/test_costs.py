@@ -115,16 +115,37 @@ def test_half_of_the_tokens_tell_no_cost(usage: dict[str, int]) -> None:
     assert costs("gpt-4o", usage=usage)["estimate"].reason == Reason.NOT_REPORTED
 
 
+@each_row(
+    ("model", "cached", "usd"),
+    [
+        ("gpt-4o", 8_000, 0.025),
+        ("gpt-4o", 0, 0.035),
+        ("gpt-4o", 50_000, 0.0225),  # of 10,000 no more can be cached
+        ("claude-sonnet-4-5", 8_000, 0.0234),
+        ("gpt-4-turbo", 8_000, 0.13),  # has no price for them
+    ],
+)
+def test_cached_tokens_have_their_own_price(model: str, cached: int, usd: float) -> None:
+    found = costs(model, usage={**TOKENS, "cached_input_tokens": cached})
+    assert found["estimate"].value == pytest.approx(usd)
+
+
 def test_prices_of_the_settings_come_first() -> None:
     settings = CostSettings.model_validate(
         {"prices": {"my-llm": {"input": 1, "output": 2}, "gpt-4o": {"input": 0, "output": 1}}}
     )
     scorer = Scorer(builtin=False)
-    scorer.prices = list_prices().with_own(settings.as_pairs())
+    scorer.prices = list_prices().with_own(settings.as_rows())
     assert costs("my-llm", scorer)["estimate"].value == pytest.approx(0.012)
     assert costs("vllm/my-llm", scorer)["estimate"].value == pytest.approx(0.012)
     assert costs("gpt-4o-2024-08-06", scorer)["estimate"].value == pytest.approx(0.001)
     assert costs("gpt-4o-mini", scorer)["estimate"].value == pytest.approx(0.0021)
+    cached = {**TOKENS, "cached_input_tokens": 10_000}
+    assert costs("my-llm", scorer, cached)["estimate"].value == pytest.approx(0.012)
+    price = {"input": 1, "output": 2, "cached_input": 0.1}
+    settings = CostSettings.model_validate({"prices": {"my-llm": price}})
+    scorer.prices = list_prices().with_own(settings.as_rows())
+    assert costs("my-llm", scorer, cached)["estimate"].value == pytest.approx(0.003)
 
 
 def test_the_table_is_dated_and_sane() -> None:
@@ -132,4 +153,5 @@ def test_the_table_is_dated_and_sane() -> None:
     assert isinstance(table, PriceTable)
     assert table.date >= "2026-01-01"
     assert 30 <= len(table.prices) <= 60
-    assert all(0 < given <= wanted <= 120 for given, wanted in table.prices.values())
+    assert all(0 < one.input <= one.output <= 120 for one in table.prices.values())
+    assert all(one.cached is None or 0 < one.cached < one.input for one in table.prices.values())

@@ -71,7 +71,7 @@ def inspect(
         for line in format_trace_lines(inspection):
             typer.echo(escape_json(line))
     else:
-        prices = list_prices().with_own(settings.costs.as_pairs())
+        prices = list_prices().with_own(settings.costs.as_rows())
         print_inspection(inspection, out, prices=prices)
     if not inspection.traces:
         raise typer.Exit(1)

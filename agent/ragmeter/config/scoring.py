@@ -28,6 +28,9 @@ class ModelPrice(SettingsSection):
 
     input: float = Field(ge=0, description="of a million tokens in")
     output: float = Field(ge=0, description="of a million tokens out")
+    cached_input: float | None = Field(
+        None, ge=0, description="of a million tokens in from the provider's cache; null: as others"
+    )
 
 
 class CostSettings(SettingsSection):
@@ -37,13 +40,17 @@ class CostSettings(SettingsSection):
         {},
         description=(
             "prices of models by the start of their name, as "
-            "`{my-model: {input: 0.2, output: 0.6}}`, before the bundled list prices"
+            "`{my-model: {input: 0.2, output: 0.6, cached_input: 0.02}}`, before the bundled list "
+            "prices"
         ),
     )
 
-    def as_pairs(self) -> dict[str, tuple[float, float]]:
-        """Return the prices as (input, output)."""
-        return {name: (price.input, price.output) for name, price in self.prices.items()}
+    def as_rows(self) -> dict[str, tuple[float, float, float | None]]:
+        """Return the prices as (input, output, input from the cache)."""
+        return {
+            name: (price.input, price.output, price.cached_input)
+            for name, price in self.prices.items()
+        }
 
 
 class SamplingRates(SettingsSection):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.core.files import load_yaml
 from ragmeter.core.score import ESTIMATE_SCORER, NoScore, Score, make_score
@@ -38,9 +38,21 @@ _SELF_SERVED = re.compile(
 _MAX_NAME = 200
 
 
+class TokenPrices(NamedTuple):
+    """Prices of a model in USD for a million tokens.
+
+    Args:
+        cached: The price of input from the provider's cache; None if it is that of other input.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices of models in USD for a million tokens: (input, output) by the start of their name.
+    """Prices of models by the start of their name.
 
     Args:
         prices: The list prices.
@@ -48,11 +60,11 @@ class PriceTable:
         own: Those of the settings, which come first.
     """
 
-    prices: Mapping[str, tuple[float, float]]
+    prices: Mapping[str, TokenPrices]
     date: str
-    own: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    own: Mapping[str, TokenPrices] = field(default_factory=dict)
 
-    def find(self, model: str) -> tuple[float, float] | None:
+    def find(self, model: str) -> TokenPrices | None:
         """Return the prices of a model, None for one that is not known."""
         name = _plain(model[:_MAX_NAME])
         short = _PROVIDER.sub("", name)
@@ -67,9 +79,9 @@ class PriceTable:
                 return prices[max(fitting, key=len)]
         return None
 
-    def with_own(self, prices: Mapping[str, tuple[float, float]]) -> PriceTable:
+    def with_own(self, prices: Mapping[str, tuple[float, float, float | None]]) -> PriceTable:
         """Return the table with prices of the settings."""
-        own = {_plain(name): price for name, price in prices.items()}
+        own = {_plain(name): TokenPrices._make(price) for name, price in prices.items()}
         return PriceTable(self.prices, self.date, own)
 
 
@@ -77,7 +89,10 @@ class PriceTable:
 def list_prices() -> PriceTable:
     """Return the bundled prices, which are read at the first call."""
     table: dict[str, Any] = load_yaml(__package__, "prices.yaml")
-    prices = {_plain(name): (float(a), float(b)) for name, (a, b) in table["prices"].items()}
+    prices = {
+        _plain(name): TokenPrices(given[0], given[1], given[2] if len(given) > 2 else None)
+        for name, given in table["prices"].items()
+    }
     return PriceTable(prices, table["date"])
 
 
@@ -99,7 +114,12 @@ def estimate_cost(trace: Trace, prices: PriceTable) -> float | NoScore:
     found = prices.find(trace.model)
     if found is None:
         return NoScore(Reason.NO_PRICE)
-    return (usage.input_tokens * found[0] + usage.output_tokens * found[1]) / 1e6
+    cached = 0
+    if usage.cached_input_tokens and found.cached is not None:
+        cached = min(usage.cached_input_tokens, usage.input_tokens)
+    fresh = usage.input_tokens - cached
+    cost = fresh * found.input + cached * (found.cached or 0) + usage.output_tokens * found.output
+    return cost / 1e6
 
 
 def score_estimate(trace: Trace, prices: PriceTable) -> Score:

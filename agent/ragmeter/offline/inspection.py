@@ -420,7 +420,12 @@ def _cost(trace: Trace, prices: PriceTable) -> str:
     estimated = estimate_cost(trace, prices)
     if isinstance(estimated, NoScore):
         return "-"
-    return f"{estimated:.3g} USD, estimated from tokens, prices of {prices.date}"
+    told = f"{estimated:.3g} USD, estimated from tokens, prices of {prices.date}"
+    found = prices.find(trace.model or "")
+    if trace.usage is None or not trace.usage.cached_input_tokens or found is None:
+        return told
+    cached = "as others, since no price of them is known" if found.cached is None else "as such"
+    return f"{told}; cached tokens are priced {cached}"
 
 
 def _rows(trace: Trace, prices: PriceTable) -> Iterator[tuple[str, str]]:

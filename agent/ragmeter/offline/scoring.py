@@ -59,7 +59,7 @@ class OfflineScorer:
         self._tiers = tiers or {}
         self._labels = labels
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
-        self._scorer.prices = list_prices().with_own(settings.costs.as_pairs())
+        self._scorer.prices = list_prices().with_own(settings.costs.as_rows())
         self._redactor = Redactor(settings.privacy)
         self._content = ContentPolicy(settings.privacy)
         self._concurrency = settings.judge.concurrency if tiers else 1

@@ -138,7 +138,7 @@ class TierSampling:
             judge_canaries=settings.judge.budget.canaries > 0,
             people=settings.sampling.draws_people,
         )
-        self.scorer.prices = list_prices().with_own(settings.costs.as_pairs())
+        self.scorer.prices = list_prices().with_own(settings.costs.as_rows())
 
     def resample(self, settings: SamplingSettings) -> None:
         """Draw by other rates from the next trace on."""

@@ -69,7 +69,7 @@ class ScoringPlan:
             tuple(settings.judge.k),
             tuple(settings.segments),
             SamplingTerms(settings.sampling),
-            list_prices().with_own(settings.costs.as_pairs()),
+            list_prices().with_own(settings.costs.as_rows()),
         )
 
 

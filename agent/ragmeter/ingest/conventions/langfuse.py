@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from ragmeter.ingest.conventions.span_content import (
     defer_content,
 )
 from ragmeter.ingest.conventions.values import (
+    first_count,
     parse_cost,
     parse_count,
     parse_nested_json,
@@ -33,6 +34,14 @@ from ragmeter.ingest.spans import Span
 
 _OBSERVATION = "langfuse.observation."
 _TRACE = "langfuse.trace."
+# tokens of the input that the provider's cache had, or was given
+_CACHE_READS = (
+    "input_cached_tokens",
+    "input_cache_read",
+    "input_cache_read_tokens",
+    "cache_read_input_tokens",
+)
+_CACHED_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")
 _MAX_KEYS = 64  # of usage and cost details that are read
 _MAX_TAGS = 32  # of one trace
 
@@ -118,17 +127,22 @@ def _fill_usage(content: SpanContent, usage: Any) -> None:
         return
     fill_tokens(content, usage)
     if "input" in usage:
-        content.input_tokens = _sum(usage, "input")
+        content.input_tokens = _sum(usage, "input", _CACHED_APART)
+        content.cached_input_tokens = first_count(usage, _CACHE_READS)
     if "output" in usage:
         content.output_tokens = _sum(usage, "output")
 
 
-def _sum(usage: Mapping[str, Any], name: str) -> int | None:
-    """Add up `input` and its parts `input_cached_tokens`, ..., which the SDK takes out of it."""
+def _sum(usage: Mapping[str, Any], name: str, apart: Sequence[str] = ()) -> int | None:
+    """Add up `input` and its parts `input_cached_tokens`, ..., which the SDK takes out of it.
+
+    `apart` are parts that are named otherwise.
+    """
     counts = [
         n
         for key, value in list(usage.items())[:_MAX_KEYS]
-        if (key == name or (isinstance(key, str) and key.startswith(name + "_")))
+        if isinstance(key, str)
+        and (key == name or key in apart or key.startswith(name + "_"))
         and (n := parse_count(value)) is not None
     ]
     return sum(counts) if counts else None

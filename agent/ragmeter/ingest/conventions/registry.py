@@ -44,6 +44,7 @@ _SCALAR_FIELDS = (
     "model",
     "prompt_version",
     "input_tokens",
+    "cached_input_tokens",
     "output_tokens",
     "cost_usd",
     "first_token_ns",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.ingest.conventions.streams import read_event_lines
 from ragmeter.ingest.conventions.values import (
@@ -107,6 +107,18 @@ _OUTPUT_COUNTS = (
     "eval_count",
 )
 _THOUGHT_COUNTS = ("thoughtsTokenCount", "thoughts_token_count")  # which Gemini counts apart
+# Anthropic and Bedrock count the tokens of input from the cache, and to it, apart from the rest;
+# OpenAI, Gemini, DeepSeek and LangChain count those from it as a part, there or in details.
+_CACHED_APART = ("cache_read_input_tokens", "cacheReadInputTokens")
+_CACHE_WRITES = ("cache_creation_input_tokens", "cacheWriteInputTokens")
+_CACHED_PART = (
+    "cached_tokens",
+    "cachedContentTokenCount",
+    "cached_content_token_count",
+    "prompt_cache_hit_tokens",
+    "cache_read",
+)
+_INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _PRINTED_LIST = re.compile(r"\[[\w, -]{0,200}\]")  # Semantic Kernel of .NET: `[Stop]`
 _MAX_NAME = 256  # characters of a model's name
 _MAX_NODES = 400  # of a body that are looked at
@@ -161,27 +173,48 @@ def served_model(span: Span) -> str | None:
     return None
 
 
-def reply_tokens(span: Span) -> tuple[int | None, int | None]:
-    """Return the tokens of input and output that a reply's body counts.
+class ReplyTokens(NamedTuple):
+    """The tokens of a model call; `cached` are those of the input from the provider's cache."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+
+
+def reply_tokens(span: Span) -> ReplyTokens:
+    """Return the tokens that a reply's body counts.
 
     The chunks of a stream count what there was so far, so that the largest count is the whole.
     """
     for body in reply_bodies(span):
         tokens_in: list[int] = []
         tokens_out: list[int] = []
+        cached: list[int] = []
         for reply in _replies(body):
             for node in body_objects(reply):
                 held = (node.get(key) for key in _USAGE_KEYS)
                 for usage in (node, *(one for one in held if isinstance(one, dict))):
                     given = first_count(usage, _INPUT_COUNTS)
                     if given is not None:
-                        tokens_in.append(given)
+                        apart = first_count(usage, _CACHED_APART) or 0
+                        tokens_in.append(given + apart + (first_count(usage, _CACHE_WRITES) or 0))
+                        cached.append(apart or _cached_part(usage))
                     written = first_count(usage, _OUTPUT_COUNTS)
                     if written is not None:
                         tokens_out.append(written + (first_count(usage, _THOUGHT_COUNTS) or 0))
         if tokens_in or tokens_out:
-            return max(tokens_in, default=None), max(tokens_out, default=None)
-    return None, None
+            largest = max(tokens_in, default=None), max(tokens_out, default=None)
+            return ReplyTokens(largest[0], largest[1], max(cached, default=0) or None)
+    return ReplyTokens()
+
+
+def _cached_part(usage: Mapping[str, Any]) -> int:
+    """Return how many of the tokens of input came from the provider's cache."""
+    for key in _INPUT_DETAILS:
+        details = usage.get(key)
+        if isinstance(details, dict) and (counted := first_count(details, _CACHED_PART)):
+            return counted
+    return first_count(usage, _CACHED_PART) or 0
 
 
 def reply_cost(span: Span) -> float | None:

@@ -105,6 +105,7 @@ class SpanContent:
     prompt_version: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_input_tokens: int | None = None
     cost_usd: float | None = None
     first_token_ns: int | None = None
     failed: bool = False

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -679,17 +679,18 @@ class _RequestFields:
         """Return tokens and cost; a call that tells none makes the sum too small."""
         for call in self.calls[:_MAX_COMPARED_CALLS]:
             if call.preview.input_tokens is None and call.preview.output_tokens is None:
-                call.preview.input_tokens, call.preview.output_tokens = reply_tokens(call.span)
+                counts = reply_tokens(call.span)
+                call.preview.input_tokens = counts.input
+                call.preview.output_tokens = counts.output
+                call.preview.cached_input_tokens = counts.cached
             if call.preview.cost_usd is None:
                 call.preview.cost_usd = reply_cost(call.span)
-        tokens_in, tokens_out, cost = sum_usage(self.nodes)
-        if (tokens_in, tokens_out, cost) == (None, None, None):
+        summed = sum_usage(self.nodes)
+        usage = asdict(summed)
+        if summed.cost_usd is not None and not 0 <= summed.cost_usd <= _MAX_COST:
+            usage["cost_usd"] = None
+        if all(value is None for value in asdict(summed).values()):
             return None, None
-        usage = {
-            "input_tokens": tokens_in,
-            "output_tokens": tokens_out,
-            "cost_usd": cost if cost is not None and 0 <= cost <= _MAX_COST else None,
-        }
         counted = [call for call in self.calls if call.preview.input_tokens is not None]
         silent = [
             call

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ragmeter.ingest.conventions.span_content import SpanRole
-from ragmeter.ingest.conventions.values import parse_number
+from ragmeter.ingest.conventions.values import first_count, key_list, parse_number
 from ragmeter.ingest.requests.tree import SpanNode
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import Status
@@ -94,14 +94,25 @@ def seconds_to_first_token(start: int, calls: Sequence[SpanNode]) -> float | Non
     return None
 
 
-def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float | None]:
-    """Sum input tokens, output tokens and USD of the nodes of a request, parents first."""
-    counted = [node.preview for node in _with_usage(nodes, _tokens)]
+@dataclass(frozen=True, slots=True)
+class RequestUsage:
+    """Tokens and cost of a request, each None where no span tells it."""
+
+    input_tokens: int | None
+    cached_input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+
+
+def sum_usage(nodes: Sequence[SpanNode]) -> RequestUsage:
+    """Sum the tokens and costs of the nodes of a request, parents first."""
+    counted = _with_usage(nodes, _tokens)
     priced = [node.preview for node in _with_usage(nodes, _cost)]
     costs = [content.cost_usd for content in priced if content.cost_usd is not None]
-    return (
-        _sum_tokens(content.input_tokens for content in counted),
-        _sum_tokens(content.output_tokens for content in counted),
+    return RequestUsage(
+        _sum_tokens(_all_input(node) for node in counted),
+        _sum_tokens(_cached(node) for node in counted),
+        _sum_tokens(node.preview.output_tokens for node in counted),
         round(math.fsum(costs), 12) if costs else None,  # 0.1 + 0.2 dollars are 0.3
     )
 
@@ -172,6 +183,18 @@ def _http_status(span: Span) -> float | None:
 def _tokens(node: SpanNode) -> Hashable | None:
     numbers = (node.preview.input_tokens, node.preview.output_tokens)
     return None if numbers == (None, None) else numbers
+
+
+def _cached(node: SpanNode) -> int | None:
+    told = node.preview.cached_input_tokens
+    return told or first_count(node.span.attributes, key_list("cached_input_tokens"))
+
+
+def _all_input(node: SpanNode) -> int | None:
+    """Return the tokens of input; cached ones that are more than these were counted apart."""
+    tokens = node.preview.input_tokens
+    cached = _cached(node)
+    return tokens + cached if tokens is not None and cached and cached > tokens else tokens
 
 
 def _cost(node: SpanNode) -> Hashable | None:
