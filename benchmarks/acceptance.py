@@ -138,7 +138,8 @@ def _growth(case: Case, rng: Generator) -> Iterator[Reading]:
         gauges = {"5m": (done + early, (new + 1) // 2), "1h": (done, new), "24h": (0, judged)}
         marks = np.zeros(count, dtype=np.bool_)
         yield Reading(np.sort(at - times), marks, at, gauges)
-        done, before = done + count, judged
+        done = done + count
+        before = judged
 
 
 _BLANK = Trace.model_validate(
@@ -548,7 +549,8 @@ def measure_draws(seed: int, runs: float) -> Report:
 
 def measure_grid(seed: int, runs: float) -> Report:
     """Estimate rates and bounded means of uniform draws, cell by cell."""
-    report, rng = Report(), np.random.default_rng(seed)
+    report = Report()
+    rng = np.random.default_rng(seed)
     means = next(case for case in heldout_cases(seed) if case.row == "bounded means").populations
     for rate in (0.1, 0.5, 0.8):
         row = f"grid, {100 * rate:.0f} % judged"
@@ -574,7 +576,8 @@ def _report_uniform_draw(
     traffic = Traffic(blank, blank, blank.astype(np.bool_), blank.astype(np.int64))
     values, cheap = population.draw(rng, traffic)
     drawn = rng.random(number) < rate
-    stratum, strata = drawn_stratum("rest", rate), StrataSums()
+    stratum = drawn_stratum("rest", rate)
+    strata = StrataSums()
     for f in (None,) if cheap is None else (0.0, 1.0):
         own = np.full(number, True) if cheap is None else cheap == f
         y = [round(value * VALUE_ONE) for value in values[own & drawn].tolist()]

@@ -180,11 +180,13 @@ def bursty(calm: float, burst: float, support: Sequence[float]) -> list[Populati
         return rng.random(len(traffic.burst)) < np.where(traffic.burst, burst, calm)
 
     def rate(rng: Generator, traffic: Traffic) -> tuple[Floats, Floats | None]:
-        y, u = good(rng, traffic), rng.random(len(traffic.burst))
+        y = good(rng, traffic)
+        u = rng.random(len(traffic.burst))
         return y.astype(float), np.where(y, u >= 0.03, u < 0.1).astype(float)
 
     def mean(rng: Generator, traffic: Traffic) -> tuple[Floats, Floats | None]:
-        y, n = good(rng, traffic), len(traffic.burst)
+        y = good(rng, traffic)
+        n = len(traffic.burst)
         cheap = np.where(y, rng.beta(6, 2, n), rng.beta(3, 4, n))
         return np.where(y, 1.0, rng.choice(support, n)), cheap
 

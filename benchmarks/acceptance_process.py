@@ -62,7 +62,9 @@ def _sentence(rng: random.Random) -> str:
 
 def _service(name: str, rng: random.Random, truths: Truths) -> Iterator[dict[str, Any]]:
     """An hour of traffic, half of it in the last five minutes; a new model version on the way."""
-    p, miss, flag = rng.uniform(0.8, 0.98), rng.uniform(0.02, 0.15), rng.uniform(0.005, 0.04)
+    p = rng.uniform(0.8, 0.98)
+    miss = rng.uniform(0.02, 0.15)
+    flag = rng.uniform(0.005, 0.04)
     whole = rng.uniform(0.8, 0.98)
     for number in range(TRACES):
         late = number >= TRACES // 2

@@ -112,7 +112,8 @@ def replay(lines: Sequence[bytes], changes: dict[str, Any]) -> Replayed:
         folder = Path(name)
         (folder / "traces.jsonl").write_bytes(b"\n".join(lines))
         config = config_file(folder, changes, free_port(), free_port())
-        before, begin = parse(lines), time.perf_counter()
+        before = parse(lines)
+        begin = time.perf_counter()
         used = children_cpu()
         files = ("-c", config, "--replay", folder / "traces.jsonl")
         subprocess.run(
@@ -222,7 +223,8 @@ def live(
         for post in posts[:first]:
             send(connection, post)
         time.sleep(SETTLING)
-        used, begin = cpu_of(pid), time.perf_counter()
+        used = cpu_of(pid)
+        begin = time.perf_counter()
         latencies = []
         for number, post in enumerate(posts[first:]):
             time.sleep(max(0.0, begin + number * batch / RATE - time.perf_counter()))

@@ -128,7 +128,9 @@ def block(tracer: Tracer, numbers: range, loops: int, wait: float, rate: float) 
 
 def main() -> None:
     sys.setswitchinterval(float(os.environ.get("SWITCH_INTERVAL", sys.getswitchinterval())))
-    target, loops, wait, rate = sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:5])
+    target = sys.argv[1]
+    loops = int(sys.argv[2])
+    wait, rate = map(float, sys.argv[3:5])
     provider: TracerProvider | None = None
     tracer = NoOpTracerProvider().get_tracer("none")
     if target != "none":

@@ -143,7 +143,8 @@ def simulate(
     unit = _unit(scenario.budget)
     minutes = math.ceil(scenario.seconds / 60)
     out = Outcome(judged_minutes=[0] * minutes, spent_minutes=[0.0] * minutes)
-    out.allowed, out.warm = scenario.reach * _allowed(scenario), scenario.warm
+    out.allowed = scenario.reach * _allowed(scenario)
+    out.warm = scenario.warm
     arrivals = [
         (_next(-scenario.warm, rate, rng), service, rate)
         for service, rate in scenario.traffic.items()

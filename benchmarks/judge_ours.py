@@ -89,10 +89,12 @@ def traces(queries: Workload) -> list[Trace]:
 
 def depth(calls: Sequence[tuple[float, float]]) -> int:
     """Round trips in sequence: the most calls of which each began after the one before ended."""
-    found, ended = 0, float("-inf")
+    found = 0
+    ended = float("-inf")
     for begin, end in sorted(calls, key=lambda call: call[1]):
         if begin >= ended:
-            found, ended = found + 1, end
+            found += 1
+            ended = end
     return found
 
 
@@ -164,7 +166,8 @@ async def _round(
         out.walls.append(time.perf_counter() - begin)
         return scores
 
-    cpu, begin = time.process_time(), time.perf_counter()
+    cpu = time.process_time()
+    begin = time.perf_counter()
     runs = [one(trace, ask) for trace, ask in zip(batch, watched, strict=True)]
     out.scores = list(await asyncio.gather(*runs)) if side_by_side else [await run for run in runs]
     out.wall = time.perf_counter() - begin

@@ -100,13 +100,17 @@ def main() -> None:
     queries = inputs(task["queries"])
     judge.evaluate_batch(inputs([task["warm_up"]]), max_workers=1)  # connections, lazy imports
     calls.clear()
-    results, walls, broken = [], [], []
-    cpu, begun = time.process_time(), time.perf_counter()
+    results = []
+    walls = []
+    broken = []
+    cpu = time.process_time()
+    begun = time.perf_counter()
     if task["workers"]:
         results = judge.evaluate_batch(queries, max_workers=task["workers"])
     else:
         for query in queries:
-            started, before = time.perf_counter(), len(calls)
+            started = time.perf_counter()
+            before = len(calls)
             results.append(judge.evaluate(query))
             walls.append(time.perf_counter() - started)
             broken.append(sorted({family for _, family, fine in calls[before:] if not fine}))

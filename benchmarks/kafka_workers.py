@@ -161,7 +161,8 @@ class Subjects:
             os.kill(pid, signal.SIGSTOP)
         produce(place.server, place.traces, lines)
         with limited(self.pids, cores) if cores else nullcontext():
-            used, begun = cpu_seconds(self.pids), time.monotonic()
+            used = cpu_seconds(self.pids)
+            begun = time.monotonic()
             for pid in self.pids:
                 os.kill(pid, signal.SIGCONT)
             self.wait(len(warm) + len(lines))
@@ -324,7 +325,8 @@ def state_bytes(server: KafkaServer, folder: Path, spread: float) -> float:
     """Return the bytes of state a trace, of traces up to `spread` seconds late."""
     place = make_place(server, folder)
     one = make_worker(place, "a", NO_MODEL)
-    begin, late = time.time(), random.Random(0)
+    begin = time.time()
+    late = random.Random(0)
     count = int(GROWTH_SECONDS * RATE)
     lines = traces(count, SERVICES, lambda n: begin + n / RATE - late.uniform(0.0, spread))
     with workers(one):

@@ -159,7 +159,8 @@ def _peak() -> float:
 def run_hostile(name: str, path: Path, json: bool) -> None:
     """In a process of its own, that did not build the body: its peak is what decoding takes."""
     body = path.read_bytes()
-    before, started = _peak(), time.process_time()
+    before = _peak()
+    started = time.process_time()
     try:
         decoded = decode_traces(body, json=json)
         outcome = f"{len(decoded.spans)} spans; rejected: {decoded.message or 'none'}"

@@ -100,7 +100,8 @@ def large_span(size: int) -> list[Span]:
     found: dict[str, AttributeValue] = {kind: "RETRIEVER", "input.value": "What holds?"}
     for number in range(100):
         prefix = f"retrieval.documents.{number}.document"
-        found[f"{prefix}.id"], found[f"{prefix}.content"] = str(number), f"{number} {text}"
+        found[f"{prefix}.id"] = str(number)
+        found[f"{prefix}.content"] = f"{number} {text}"
     at = int(START * 1e9)
     trace = "0" * 8 + "ab" * 12
     ask: dict[str, AttributeValue] = {

@@ -382,7 +382,8 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         windows.add(whole, "bot")
         part = _scored(number, at, good, pi, name, cheap)._replace(partial=True)
         if rng.random() < (fails_good if good else fails_bad):
-            part.results[0].state, part.results[0].value = ScoreState.UNSCORED, None
+            part.results[0].state = ScoreState.UNSCORED
+            part.results[0].value = None
         took = rng.expovariate(1 / 20) * (1 if good else slow)
         heapq.heappush(late, (at + took, number, part))
         if at + took < 300 and part.results[0].value:

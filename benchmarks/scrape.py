@@ -134,7 +134,8 @@ class BenchReading:
 
 def filled(services: int, traces: int = 150, seed: int = 7) -> BenchReading:
     """Services with enough traces in each window, half of them in the last five minutes."""
-    reading, rng = BenchReading(), random.Random(seed)
+    reading = BenchReading()
+    rng = random.Random(seed)
     times = sorted(
         NOW - (rng.uniform(0, 290) if number % 2 else rng.uniform(0, DAY - 700))
         for number in range(traces)
@@ -226,7 +227,8 @@ def _samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def measure(services: int, repeat: int) -> dict[str, float]:
     """CPU milliseconds by what was done, and the size of the exposition."""
-    reading, rng = filled(services), random.Random(8)
+    reading = filled(services)
+    rng = random.Random(8)
     exporter = PrometheusExporter(reading, registry=CollectorRegistry())
     body = exporter.render(openmetrics=True)
     text = exporter.render().decode("utf-8")

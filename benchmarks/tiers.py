@@ -77,7 +77,9 @@ def traces(settings: Settings) -> list[Trace]:
 
 async def judged(tier: TierScorer, todo: list[Trace]) -> tuple[ScoringCost, Counter[ScoreState]]:
     """Score all, `IN_FLIGHT` at a time; the cost and the states of all pairs."""
-    cost, states, queue = ScoringCost(), Counter[ScoreState](), list(reversed(todo))
+    cost = ScoringCost()
+    states = Counter[ScoreState]()
+    queue = list(reversed(todo))
 
     async def work() -> None:
         while queue:

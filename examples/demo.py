@@ -66,7 +66,8 @@ def _cite(answer: str, passages: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
     It has at least four words, and the passage at least half of them.
     """
-    found, theirs = [], [(passage["id"], _words(passage["text"])) for passage in passages]
+    found = []
+    theirs = [(passage["id"], _words(passage["text"])) for passage in passages]
     for start, end in find_sentence_spans(answer):
         own = _words(answer[start:end])
         name, held = max(theirs, key=lambda one: len(own & one[1]), default=("", set[str]()))
@@ -88,7 +89,10 @@ def _answers() -> list[dict[str, dict[str, Any]]]:
 
 def stage(end: datetime) -> Iterator[dict[str, Any]]:
     """The traces of the day before `end`, in order of time."""
-    rng, questions, at, number = random.Random(SEED), _answers(), end - DAY, 0
+    rng = random.Random(SEED)
+    questions = _answers()
+    at = end - DAY
+    number = 0
     while True:
         hours = (at - end + DAY) / timedelta(hours=1)
         rate = next(rate for until, rate in A_DAY if hours < until)
@@ -105,7 +109,8 @@ def _request(
     """A request at a time, so long before the end."""
     model = RAW if left <= SWAP else EDITED
     source = rng.choice(questions)[model]
-    chance, seconds = rng.random(), rng.lognormvariate(math.log(1.6), 0.4)
+    chance = rng.random()
+    seconds = rng.lognormvariate(math.log(1.6), 0.4)
     status = "ok"
     if left <= OUTAGE and chance < FAILING + LATE:
         status = "error" if chance < FAILING else "timeout"

@@ -26,7 +26,10 @@ class Sender:
     """`send` only puts traces into a bounded queue; what does not fit is dropped and counted."""
 
     def __init__(self, url: str, most: int = 1000) -> None:
-        self.url, self.sent, self.dropped, self.error = url, 0, 0, ""
+        self.url = url
+        self.sent = 0
+        self.dropped = 0
+        self.error = ""
         self._lock = threading.Lock()
         self._client = httpx.Client(timeout=2, trust_env=False)  # no proxy to a neighbour
         self._waiting: queue.Queue[Group] = queue.Queue(most)

@@ -40,14 +40,17 @@ def commands_in(script: str) -> Iterator[list[str]]:
     """The words after `ragmeter` of each command in a shell script."""
     script = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)^\$ | #.*$|^#.*$", "", script))
     lexer = shlex.shlex(f"{script};", posix=True, punctuation_chars="|&;()<>\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+    lexer.whitespace = " \t"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     first = ""
     found: list[str] | None = None
     for word in lexer:
         if set(word) <= set("|&;()<>\n"):
             if found is not None:
                 yield found
-            first, found = "", None
+            first = ""
+            found = None
         elif found is not None:
             found.append(word)
         else:

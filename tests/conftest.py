@@ -53,7 +53,8 @@ def pytest_collection(session: pytest.Session) -> None:
     pytest rewrites and compiles each file that it has not seen before, which takes 10 s of a
     processor for all of them. So each worker does that for some, and reads what the others did.
     """
-    config, worker = session.config, os.environ.get("PYTEST_XDIST_WORKER", "")
+    config = session.config
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or config.args != config.getini("testpaths"):
         return
     files = sorted((config.rootpath / "tests").rglob("test_*.py"))

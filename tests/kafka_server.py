@@ -231,7 +231,8 @@ class KafkaServer:
 
 
 def _properties(folder: Path, number: int, ports: list[dict[str, int]], secure: bool) -> str:
-    own, count = ports[number - 1], len(ports)
+    own = ports[number - 1]
+    count = len(ports)
     protocols = {"SASL": "SASL_PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
     notified = [f"{name}://127.0.0.1:{port}" for name, port in own.items()]
     text = PROPERTIES.format(
@@ -256,7 +257,8 @@ def kafka_server(
     `port` is that of the first node. `secure` adds the listeners SASL, SSL and SASL_SSL, and
     certificates in `folder`.
     """
-    java, jars = require("java"), fetch()
+    java = require("java")
+    jars = fetch()
     names = ["PLAINTEXT", "CONTROLLER", *(("SASL", "SSL", "SASL_SSL") if secure else ())]
     ports = [{name: free_port() for name in names} for _ in range(nodes)]
     if port is not None:

@@ -36,7 +36,8 @@ def execute(notebook: dict[str, Any], folder: Path) -> list[list[dict[str, Any]]
     found = []
     with contextlib.chdir(folder):
         for number, cell in enumerate(code_cells(notebook)):
-            source, printed = "".join(cell["source"]), io.StringIO()
+            source = "".join(cell["source"])
+            printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(compile(source, f"cell {number}", "exec"), names)
             outputs: list[dict[str, Any]] = []

@@ -19,7 +19,8 @@ __all__ = ["prometheus"]
 @contextmanager
 def prometheus(folder: Path, config: str, flags: Sequence[str] = ()) -> Iterator[httpx.Client]:
     """A client of its API; the data lie in `folder`/data. Skips where there is no Prometheus."""
-    program, port = require("prometheus"), free_port()
+    program = require("prometheus")
+    port = free_port()
     (folder / "prometheus.yml").write_text(config)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -54,7 +54,8 @@ def each_row(
         if isinstance(row, _Param):
             if row.marks:
                 raise ValueError(f"a row of the table of {names} has marks, which are of a test")
-            values, title = tuple(row.values), row.id
+            values = tuple(row.values)
+            title = row.id
         else:
             values = (row,) if len(arguments) == 1 else tuple(row)
         if len(values) != len(arguments):

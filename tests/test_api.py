@@ -42,7 +42,8 @@ def test_traces_and_dicts_are_scored_in_their_order() -> None:
 
 
 def test_it_gives_what_the_command_writes(tmp_path: Path) -> None:
-    source, output = write_traces(tmp_path / "traces.jsonl", 5), tmp_path / "scores.jsonl"
+    source = write_traces(tmp_path / "traces.jsonl", 5)
+    output = tmp_path / "scores.jsonl"
     subprocess.run([*RAGMETER, "score", source, "-o", output], cwd=ROOT, check=True)
     scored = ragmeter.score(lines(source))
     assert lines(output) == [t.to_dict() for t in scored]

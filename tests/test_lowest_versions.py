@@ -69,8 +69,15 @@ def test_the_lowest_declared_versions_do(tmp_path: Path) -> None:
     assert installed.startswith(f"{least}.")
     run(
         python,
-        *("-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"),
-        *("-m", "not slow and not real"),
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow and not real",
         *TESTS,
         *(f"--ignore={folder}" for folder in LEFT_OUT),
         PYTHONPATH=os.pathsep.join((str(ROOT / "agent"), str(ROOT / "exporters"))),

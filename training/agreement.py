@@ -127,7 +127,8 @@ def grounding(folder: Path) -> str:
 
 def measure_statement(statement: str, texts: list[str]) -> list[float]:
     """The support of each sentence of a statement by all texts together."""
-    pages, answer = PassageIndex.read(texts), parse_answer(statement)
+    pages = PassageIndex.read(texts)
+    answer = parse_answer(statement)
     compared = compare_texts(pages, answer, QueryText.read(None))
     every = list(range(len(texts)))
     return [compared.measure_support(claim, every)[1] for claim in answer.claims]
@@ -142,7 +143,9 @@ def ndcg(score: Floats, grade: Floats, k: int = 10) -> float:
 
 
 def relevance(folder: Path) -> str:
-    scores, truth, search = [], [], []
+    scores = []
+    truth = []
+    search = []
     ours, engine = [], []
     for row in rows(folder, "relevance_noveleval"):
         pages = PassageIndex.read([p["text"] for p in row["passages"]])
@@ -156,7 +159,9 @@ def relevance(folder: Path) -> str:
         if t.max() > 0:
             ours.append(ndcg(s, t))
             engine.append(ndcg(rank, t))
-    s, t, r = np.concatenate(scores), np.concatenate(truth), np.concatenate(search)
+    s = np.concatenate(scores)
+    t = np.concatenate(truth)
+    r = np.concatenate(search)
     body = [
         [
             "builtin",

@@ -229,7 +229,8 @@ def order_pairs(scores: Floats, table: Table, k: Mask) -> Floats:
 
 def gain(ours: Floats, theirs: Floats, table: Table, k: Mask) -> str:
     """The gain in AUROC of ordered pairs, with its 95 % bootstrap interval over sources."""
-    rng, groups = np.random.default_rng(0), np.unique(table.groups[k])
+    rng = np.random.default_rng(0)
+    groups = np.unique(table.groups[k])
     rows, columns = (np.searchsorted(groups, table.groups[k & m]) for m in (table.bad, ~table.bad))
     values = []
     for _ in range(2_000):

@@ -94,7 +94,11 @@ class Fitted:
 
 def matrix(data: Sequence[Labelled]) -> tuple[Floats, Floats, npt.NDArray[np.str_], Sentences]:
     """Features, labels (1 hallucinated), set names, sentences."""
-    x, rows, owner, bad, contradictions = [], [], [], [], []
+    x = []
+    rows = []
+    owner = []
+    bad = []
+    contradictions = []
     for i, row in enumerate(data):
         reading, claims = grounding_features(row.trace)
         x.append(reading.values)
@@ -139,7 +143,9 @@ def fit(
         by_sentence = fit_logistic(
             sentences.x[use], truth, weights(of), columns(of), l2=SENTENCE_L2
         )
-    x, y, sets = x[train], y[train], sets[train]
+    x = x[train]
+    y = y[train]
+    sets = sets[train]
     w = weights(sets)
     base = np.zeros(len(y))
     for name in np.unique(sets):

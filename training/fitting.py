@@ -75,8 +75,10 @@ def _split(
     leaf: int,
     lam: float,
 ) -> tuple[int, int] | None:
-    total_g, total_h = g[rows].sum(), h[rows].sum()
-    best, where = 1e-6, None
+    total_g = g[rows].sum()
+    total_h = h[rows].sum()
+    best = 1e-6
+    where = None
     for j in columns:
         size = len(cuts[j]) + 1
         if size < 2:
@@ -93,7 +95,8 @@ def _split(
         gain[(left_n < leaf) | (len(rows) - left_n < leaf)] = -1
         k = int(gain.argmax())
         if gain[k] > best:
-            best, where = float(gain[k]), (int(j), k)
+            best = float(gain[k])
+            where = (int(j), k)
     return where
 
 

@@ -92,7 +92,9 @@ def read_citations(model: TokenModel, data: Path, *, question: bool) -> Pairs:
 
 
 def read_relevance(model: TokenModel, data: Path) -> dict[str, Pairs]:
-    novel, clapnq, mtrag = Pairs(), Pairs(), Pairs()
+    novel = Pairs()
+    clapnq = Pairs()
+    mtrag = Pairs()
     for row in rows(data, "relevance_noveleval"):
         texts = [p["text"] for p in row["passages"]]
         grades = [row["labels"]["relevance"][p["id"]] >= 1 for p in row["passages"]]
@@ -155,7 +157,9 @@ def scales(sets: Sequence[Pairs]) -> Floats:
 
 def report(name: str, one: Pairs, scale: Floats) -> Floats:
     """Print the AUROC of lexical score, model and sum; return the gains of the sum."""
-    base, model, true = np.array(one.lexical), np.array(one.model), np.array(one.true)
+    base = np.array(one.lexical)
+    model = np.array(one.model)
+    true = np.array(one.true)
     both = model / scale[0] + base / scale[1]
     parts = []
     for label, score in (("model", model), ("sum", both)):
@@ -171,8 +175,10 @@ def report(name: str, one: Pairs, scale: Floats) -> Floats:
 
 def print_fitted(name: str, one: Pairs) -> None:
     """The gain of a logistic regression on lexical score and model, out of fold by query."""
-    x, true = np.column_stack([one.lexical, one.model]), np.array(one.true, float)
-    folds, held = np.array([fold_of(query, FOLDS) for query in one.of]), np.zeros(len(true))
+    x = np.column_stack([one.lexical, one.model])
+    true = np.array(one.true, float)
+    folds = np.array([fold_of(query, FOLDS) for query in one.of])
+    held = np.zeros(len(true))
     for number in range(FOLDS):
         out = folds == number
         ones = np.ones(((~out).sum(), 1))
@@ -184,13 +190,16 @@ def print_fitted(name: str, one: Pairs) -> None:
 def fit_relevance(sets: Sequence[Pairs], keep: Sequence[Any]) -> Calibration:
     """The level of the sum by a logistic regression in which each set counts as much."""
     scale = scales(sets)
-    x, y, w = [], [], []
+    x = []
+    y = []
+    w = []
     for one, use in zip(sets, keep, strict=True):
         score = np.array(one.model) / scale[0] + np.array(one.lexical) / scale[1]
         x.append(score[use])
         y.append(np.array(one.true, float)[use])
         w.append(np.full(use.sum(), 1 / use.sum()))
-    score, weight = np.concatenate(x)[:, None], np.concatenate(w)
+    score = np.concatenate(x)[:, None]
+    weight = np.concatenate(w)
     ones = np.ones((len(score), 1))
     level = fit_logistic(score, np.concatenate(y), weight / weight.mean(), ones, l2=1.0)
     slope = float(level.weights[0] / level.scale[0])
@@ -217,7 +226,8 @@ def print_level(sets: dict[str, Pairs]) -> None:
             held = folds[place] == number
             p[held] = probabilities(rule, one)[held]
         alone = fit_relevance([other], [np.ones(len(other.true), bool)])
-        true, q = np.array(one.true, float), probabilities(alone, one)
+        true = np.array(one.true, float)
+        q = probabilities(alone, one)
         print(
             f"level, {name}: yes {true.mean():.2f}; out of fold mean {p.mean():.2f}, error"
             f" {calibration_error(p, true):.3f}; fitted without the set mean {q.mean():.2f}, error"

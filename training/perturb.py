@@ -113,8 +113,10 @@ def main() -> None:
     for answer in answers:
         if answer.bad:
             continue
-        trace, true = answer.trace, None
-        said, half = trace.answer or "", fold_of(answer.group, 2)
+        trace = answer.trace
+        true = None
+        said = trace.answer or ""
+        half = fold_of(answer.group, 2)
         passages = "\n".join(passage.text or "" for passage in trace.passages or ())
         for name, change in CHANGES.items():
             text = change(said, passages, random.Random(f"{name} {trace.trace_id}"))

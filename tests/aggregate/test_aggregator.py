@@ -295,7 +295,8 @@ def test_interleaved_services_are_counted_as_if_one_by_one() -> None:
     names = [arrival.trace.service for run in runs for arrival in run.traces]
     assert names == [arrival.trace.service for one in found for arrival in single.apply(one).traces]
     assert max(len(run.traces) for run in runs) > 8
-    changed, expected = together.changes(), single.changes()
+    changed = together.changes()
+    expected = single.changes()
     assert sorted(changed.buckets) == sorted(expected.buckets)
     assert changed.meta == expected.meta
     assert dict(together.counters.items()) == dict(single.counters.items())

@@ -99,7 +99,8 @@ def story(alerts: list[Alert]) -> list[dict[str, Any]]:
 
 
 def run(blocks: list[list[ScoredTrace]], stepping: bool) -> tuple[Any, ...]:
-    one, moved = aggregator(), list[Alert]()
+    one = aggregator()
+    moved = list[Alert]()
     notified: list[Incident] = []
     for block in blocks:
         for trace in block:

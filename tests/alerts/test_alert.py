@@ -20,7 +20,8 @@ from tests.tables import each_row
 
 
 def fired(service: str = "bot", **changes: object) -> Alert:
-    engine, windows = AlertEngine([rule(**changes)]), FakeWindows()
+    engine = AlertEngine([rule(**changes)])
+    windows = FakeWindows()
     windows.estimates[service, "", "error", "builtin"] = around(0.2)
     (alert,) = engine.evaluate(windows, 0.0)
     return alert

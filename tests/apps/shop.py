@@ -27,7 +27,9 @@ __all__ = [
     *("search", "serve"),
 ]
 
-MODEL, SLOW, BROKEN = "stub-1", "slow-1", "broken-1"
+MODEL = "stub-1"
+SLOW = "slow-1"
+BROKEN = "broken-1"
 TOP = 3
 DOCUMENTS = {
     "kb-refunds": "Refunds take five days after the parcel has reached our warehouse.",

@@ -28,7 +28,8 @@ FAILURES = {"timeout": "timed out", "error": "out of memory", "search-error": "t
 def test_what_is_read_is_what_the_application_did(
     ragmeter: Live, model: Model, framework: str, instrumentation: str
 ) -> None:
-    service, dropped = f"{framework}-{instrumentation}", ragmeter.dropped()
+    service = f"{framework}-{instrumentation}"
+    dropped = ragmeter.dropped()
     did = {
         done["name"]: done
         for done in application(framework, service, instrumentation, ragmeter, model.base_url)

@@ -144,7 +144,8 @@ def live(judge: JudgeTier) -> Scorer:
 @pytest.mark.parametrize(("label", "accuracy"), [("none", 1.0), ("answered", 0.0)])
 def test_a_live_canary_has_each_result_once(label: str, accuracy: float) -> None:
     judge = tier(label, metrics=["answered", "relevance"])
-    scorer, trace = live(judge), canary(REFUSAL)
+    scorer = live(judge)
+    trace = canary(REFUSAL)
     drawn = scorer.score(trace)
     pairs = [(one.metric, one.scorer) for one in drawn.trace.results]
     assert {*pairs, *scorer.pending_pairs(drawn, "judge")} == set(scorer.canary_pairs)

@@ -127,7 +127,9 @@ def test_a_busy_service_is_left_alone_and_asked_once_more(tmp_path: Path) -> Non
 
 
 def test_no_more_at_a_time_and_a_minute_than_allowed(tmp_path: Path) -> None:
-    under_way, most, begun = 0, 0, list[float]()
+    under_way = 0
+    most = 0
+    begun = list[float]()
 
     async def respond(request: httpx.Request) -> httpx.Response:
         nonlocal under_way, most

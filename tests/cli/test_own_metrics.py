@@ -167,7 +167,9 @@ def test_the_running_agent_publishes_it(example: Path, traces: Path, tmp_path: P
         for sample in family.samples
         if "own" in sample.labels.values()
     }
-    metric, scorer, name = ("metric", "help_link"), ("scorer", "own"), "ragmeter_results_total"
+    metric = ("metric", "help_link")
+    scorer = ("scorer", "own")
+    name = "ragmeter_results_total"
     assert found[(name, metric, scorer, ("state", "scored"))] == 8
     assert found[(name, metric, ("reason", "no_text"), scorer, ("state", "unscored"))] == 1
     gauges = {key[0]: value for key, value in found.items() if ("window", "24h") in key}

@@ -41,7 +41,8 @@ def test_an_output_that_would_destroy_an_input_is_refused(tmp_path: Path) -> Non
 
 
 def logged(capsys: pytest.CaptureFixture[str], *, as_json: bool) -> str:
-    logger, handler = logging.getLogger("tests.console"), StderrHandler()
+    logger = logging.getLogger("tests.console")
+    handler = StderrHandler()
     handler.setFormatter(LogFormatter(as_json=as_json))
     logger.addHandler(handler)
     logger.propagate = False

@@ -95,7 +95,8 @@ def sample(seed: int = 0) -> Iterator[dict[str, Any]]:
 
 def _past(traces: Iterator[dict[str, Any]], number: int) -> Iterator[dict[str, Any]]:
     """Traces of the two days before, so that the last hour has a usual."""
-    now, days = datetime.now(UTC), timedelta(days=2)
+    now = datetime.now(UTC)
+    days = timedelta(days=2)
     for place in range(number):
         at = now - days + place * days / number
         yield next(traces) | {"timestamp": at.isoformat(timespec="milliseconds")}
@@ -103,7 +104,8 @@ def _past(traces: Iterator[dict[str, Any]], number: int) -> Iterator[dict[str, A
 
 def _cited(trace: dict[str, Any], rng: random.Random) -> str:
     """Most answers cite; one in fifty a passage that is not there."""
-    answer, passages = str(trace.get("answer") or ""), len(trace.get("passages") or [])
+    answer = str(trace.get("answer") or "")
+    passages = len(trace.get("passages") or [])
     if not answer or rng.random() < 0.2:
         return answer
     place = passages + 5 if rng.random() < 0.02 else rng.randint(1, max(1, passages))

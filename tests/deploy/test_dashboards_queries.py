@@ -68,11 +68,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_query_returns_data(world: World, name: str) -> None:
-    board, now = BOARDS[name], time.time()
+    board = BOARDS[name]
+    now = time.time()
     values, options = choose(world.ask, board, span=60, interval=INTERVAL)
     values |= {"service": "mtrag-chat", "question": "works"}
     assert all(options.values()), options
-    empty, notified = [], set()
+    empty = []
+    notified = set()
     for query in queries(name, board):
         found = run(world.ask, query, values, now - 60, now, 1)
         if query.panel in TILES | {"Where"} and found:
@@ -85,7 +87,8 @@ def test_every_query_returns_data(world: World, name: str) -> None:
 
 
 def test_each_tile_has_one_number(world: World) -> None:
-    board, now = BOARDS["service"], time.time()
+    board = BOARDS["service"]
+    now = time.time()
     values, _ = choose(world.ask, board, span=60, interval=INTERVAL)
     values["service"] = "mtrag-chat"
     shown: dict[str, int] = dict.fromkeys(TILES, 0)

@@ -157,7 +157,9 @@ def test_seen_is_the_sum_of_the_states_for_every_metric(tmp_path: Path) -> None:
         old = good(9_999, timestamp=START - 3 * 86_400)
         feed(started, [old])
         counters = page_view(started)["counters"]
-    seen, states, late = {}, dict[Any, float](), 0.0
+    seen = {}
+    states = dict[Any, float]()
+    late = 0.0
     for (name, labels), value in counters.items():
         tags = dict(labels)
         if name == "ragmeter_seen_total":

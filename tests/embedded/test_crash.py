@@ -71,7 +71,8 @@ def kill_at_work(
             talk = (folder / "talk.txt").read_text()
             assert ended == 0, talk
             assert shorter > 0.01, "it ends before every kill: make the file longer"
-            shorter, done = shorter / 2, 0
+            shorter = shorter / 2
+            done = 0
             for left in folder.glob("s.sqlite*"):
                 left.unlink()
 

@@ -24,7 +24,8 @@ class Taken(list[SamplingSettings]):
 
 
 def reload(tmp_path: Path, before: str, after: str) -> tuple[Taken, SettingsReload]:
-    path, taken = tmp_path / "c.yaml", Taken()
+    path = tmp_path / "c.yaml"
+    taken = Taken()
     path.write_text(before)
     found = SettingsReload(
         load_settings(path, environ={}), lambda: load_settings(path, environ={}), taken

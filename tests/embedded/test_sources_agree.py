@@ -76,7 +76,9 @@ def test_each_is_counted_once_poison_is_kept_and_what_waits_is_said(way: Way) ->
 
 def test_what_was_acknowledged_is_durable_and_the_rest_comes_again(way: Way) -> None:
     """Nobody sends again what was acknowledged, so what a kill took of it would be missing."""
-    lines, rng, middle = traffic(way.count), random.Random(1), 0
+    lines = traffic(way.count)
+    rng = random.Random(1)
+    middle = 0
     way.give(lines)
     for part in (0.1, 0.4, 0.7):
         way.start()

@@ -40,7 +40,8 @@ def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureF
     worker = TierWorker(
         cast(Any, Empty()), {}, {"judge": 1}, on_finished=lambda: None, jobs=[broken]
     )
-    log, handler = logging.getLogger("ragmeter"), Notified()
+    log = logging.getLogger("ragmeter")
+    handler = Notified()
     log.addHandler(handler)
     try:
         worker.start()

@@ -19,7 +19,8 @@ __all__ = ["serving"]
 def serving(agent: FakeAgent) -> Iterator[int]:
     """The port on which it listens, on loopback; ended on leaving."""
     loop = asyncio.new_event_loop()
-    ready, ports = threading.Event(), []
+    ready = threading.Event()
+    ports = []
     stop = asyncio.Event()
 
     async def run() -> None:

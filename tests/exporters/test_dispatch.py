@@ -296,7 +296,8 @@ def test_a_sender_that_raises_is_a_retry_and_its_words_stay_out_of_the_log(
 def test_an_outbox_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         bench = Bench(always(DeliveryOutcome("sent")))
-        due, failures = bench.outbox.due, [OSError("locked"), OSError("locked")]
+        due = bench.outbox.due
+        failures = [OSError("locked"), OSError("locked")]
 
         def sometimes(now: float, limit: int) -> list[OutboxItem]:
             if failures:
@@ -317,7 +318,8 @@ def test_an_outbox_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -
 def test_what_was_told_is_not_told_again_while_the_disk_is_full(outcome: Any) -> None:
     async def scenario() -> None:
         bench = Bench(always(DeliveryOutcome(outcome)))
-        done, failures = bench.outbox.done, [OSError("full")] * 3
+        done = bench.outbox.done
+        failures = [OSError("full")] * 3
 
         def sometimes(item_id: str) -> None:
             if failures:

@@ -291,7 +291,8 @@ def judged_and_labelled(number: int) -> list[Score]:
 @pytest.mark.parametrize("sources", ["model", "judge and labels"])
 def test_a_service_with_many_versions_has_at_most_150_samples(sources: str) -> None:
     """By the default segments."""
-    questions, requests = Questions(), []
+    questions = Questions()
+    requests = []
     for number in range(600):
         tags = {
             "model": f"m-{number % 6}",

@@ -54,7 +54,8 @@ def test_prometheus_gives_back_what_was_exported(tmp_path: Path) -> None:
     agent = everything()
     now = time.time()
     # Exemplars of old traces would lie outside the range that Prometheus is asked for.
-    service, trace_id = (("service", "bot"),), "mtrag:8d/7 é"
+    service = (("service", "bot"),)
+    trace_id = "mtrag:8d/7 é"
     exemplar = Exemplar(trace_id, 0.6, now)
     agent.counters.observe(
         "rag_request_duration_seconds", service, [0.6], DURATION_EDGES, [exemplar]

@@ -57,7 +57,8 @@ class SlowLock:
     """A lock with a clock: taking it takes `wait` seconds, reading a service 4 ms."""
 
     def __init__(self, wait: float) -> None:
-        self.now, self.wait = 0.0, wait
+        self.now = 0.0
+        self.wait = wait
         self.holds: list[int] = []
 
     def __enter__(self) -> None:

@@ -178,7 +178,8 @@ def test_dropped_names() -> None:
     assert redacted.tags == {"tenant": "3"}
     assert (redacted.passages or [])[0].metadata == {"a": {"b": 2}}
     one = span(**{"user.id": 1, "x": json.dumps({"secret": 1, "y": 2}), "tenant": "3"})
-    one.resource, one.events = {"user.name": "n"}, [SpanEvent("e", attributes={"user.x": 1})]
+    one.resource = {"user.name": "n"}
+    one.events = [SpanEvent("e", attributes={"user.x": 1})]
     clean = Redactor(privacy(**names)).span(one, {})
     assert clean.attributes == {"x": '{"y": 2}', "tenant": "3"}
     assert (clean.resource, clean.events[0].attributes) == ({}, {})

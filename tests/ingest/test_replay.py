@@ -24,7 +24,8 @@ LIMIT = 2**20
 
 
 def read(path: Path, done: ReplayState, reported: list[str]) -> list[tuple[str, int]]:
-    source, hand = InputFile(path), Hand()
+    source = InputFile(path)
+    hand = Hand()
     telling = ReplayReporter(source, done, reported.append, hand)
     pace = Pace(None, hand, hand.sleep)
     items = read_traffic(source, LIMIT, done, telling, pace=pace, moving=TraceShift())
@@ -32,7 +33,9 @@ def read(path: Path, done: ReplayState, reported: list[str]) -> list[tuple[str, 
 
 
 def test_what_is_broken_is_named_and_counted_and_left_out(tmp_path: Path) -> None:
-    path, done, reported = tmp_path / "t.jsonl", ReplayState(), list[str]()
+    path = tmp_path / "t.jsonl"
+    done = ReplayState()
+    reported = list[str]()
     lines = [trace_line(0), b"{broken", b'{"service": "x"}', trace_line(1)]
     path.write_bytes(b"\n".join(lines))
     found = read(path, done, reported)
@@ -45,7 +48,9 @@ def test_what_is_broken_is_named_and_counted_and_left_out(tmp_path: Path) -> Non
 
 
 def test_a_file_of_anything_else_does_not_fill_the_terminal(tmp_path: Path) -> None:
-    path, done, reported = tmp_path / "t.txt", ReplayState(), list[str]()
+    path = tmp_path / "t.txt"
+    done = ReplayState()
+    reported = list[str]()
     path.write_bytes(b"nothing of ours\n" * 500)
     assert read(path, done, reported) == []
     assert done.bad == 500
@@ -65,7 +70,9 @@ def test_a_silent_stream_says_that_nothing_comes(tmp_path: Path) -> None:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        source, done, hand = InputFile(pipe), ReplayState(), Hand()
+        source = InputFile(pipe)
+        done = ReplayState()
+        hand = Hand()
         telling = ReplayReporter(source, done, lambda _: None, hand)
         pace = Pace(None, hand, hand.sleep)
         items = read_traffic(source, LIMIT, done, telling, pace=pace, moving=TraceShift())
@@ -94,11 +101,15 @@ def test_a_file_that_is_cut_off_raises(tmp_path: Path) -> None:
 
 
 def test_progress_is_said_now_and_then(tmp_path: Path) -> None:
-    path, hand, reported = tmp_path / "t.jsonl", Hand(), list[str]()
+    path = tmp_path / "t.jsonl"
+    hand = Hand()
+    reported = list[str]()
     path.write_bytes(b"x" * 1000)
     done = ReplayState()
     telling = ReplayReporter(InputFile(path), done, reported.append, hand)
     for second in range(12):
-        hand.now, done.sent, done.position = float(second), 10 * second, 50 * second
+        hand.now = float(second)
+        done.sent = 10 * second
+        done.position = 50 * second
         telling.report_progress()
     assert reported == ["50 sent, 10/s, 25 %", "100 sent, 10/s, 50 %"]

@@ -17,7 +17,9 @@ from ragmeter.ingest.stored_spans import (
     serialise_spans,
 )
 
-A, B, C = bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\3"
+A = bytes(15) + b"\1"
+B = bytes(15) + b"\2"
+C = bytes(15) + b"\3"
 
 
 def parts(number: int = 1, **attributes: Any) -> list[StoredPart]:

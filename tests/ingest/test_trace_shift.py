@@ -41,7 +41,8 @@ def test_anything_else_is_a_mistake(text: str) -> None:
 
 
 def test_all_times_move_by_the_same_and_the_rest_stays() -> None:
-    item, found = good(5)[0], moved(TraceShift(3600.0), 5)
+    item = good(5)[0]
+    found = moved(TraceShift(3600.0), 5)
     assert found.trace.timestamp.timestamp() == START + 5 + 3600
     same = {"timestamp": item.trace.timestamp}
     assert found.trace.model_copy(update=same) == item.trace

@@ -60,7 +60,8 @@ def test_a_producer_that_was_replaced_leaves_no_traceback(
 ) -> None:
     """The client sets it on a future of its own when a broker that stood still goes on."""
     found: list[logging.LogRecord] = []
-    handler, log = logging.Handler(), logging.getLogger("asyncio")
+    handler = logging.Handler()
+    log = logging.getLogger("asyncio")
     monkeypatch.setattr(handler, "emit", found.append)
     monkeypatch.setattr(log, "handlers", [handler])
     monkeypatch.setattr(log, "filters", [])

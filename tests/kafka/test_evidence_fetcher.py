@@ -108,7 +108,8 @@ def test_texts_are_read_at_their_place_and_survive_the_owner() -> None:
     ],
 )
 def test_what_is_gone_says_so_and_is_not_asked_for_again(message: bytes | None) -> None:
-    state, log = worst_of(1), Log(message)
+    state = worst_of(1)
+    log = Log(message)
     fetching = Fetching(log, state)
     assert fetching.turn() == 1
     assert fetching.turn() == 0
@@ -118,7 +119,8 @@ def test_what_is_gone_says_so_and_is_not_asked_for_again(message: bytes | None) 
 
 
 def test_a_turn_is_bounded_and_the_rest_comes_later() -> None:
-    state, log = worst_of(5), Log(*lines(5))
+    state = worst_of(5)
+    log = Log(*lines(5))
     fetching = Fetching(log, state, most=2)
     assert [fetching.turn() for _ in range(4)] == [2, 2, 1, 0]
     assert len(log.asked) == 5
@@ -133,10 +135,13 @@ async def asked_at_once(fetching: Fetching, log: Log, least: int) -> int:
 
 
 def test_slow_turns_are_followed_by_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, log = worst_of(5), Log(*lines(5))
+    state = worst_of(5)
+    log = Log(*lines(5))
     assert asyncio.run(asked_at_once(Fetching(log, state, most=1), log, 5)) == 5
-    state, log = worst_of(5), Log(*lines(5))
-    fetching, read = Fetching(log, state, most=1), log.read
+    state = worst_of(5)
+    log = Log(*lines(5))
+    fetching = Fetching(log, state, most=1)
+    read = log.read
 
     async def slowly(partition: int, offset: int) -> bytes | None:
         fetching.now += 1.0
@@ -153,7 +158,8 @@ def test_one_state_does_not_starve_another() -> None:
 
 
 def test_what_cannot_be_read_now_is_left_alone_for_a_while_and_others_go_on() -> None:
-    state, log = worst_of(2), Log(ConnectionError("no broker"), *lines(2)[1:])
+    state = worst_of(2)
+    log = Log(ConnectionError("no broker"), *lines(2)[1:])
     fetching = Fetching(log, state)
     assert fetching.turn() == 0
     assert fetching.turn() == 1
@@ -169,7 +175,8 @@ def test_texts_have_so_much_room_and_more_when_others_have_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evidence_rows, "TEXT_BYTES", 1000)
-    state, log = worst_of(5), Log(*lines(5))
+    state = worst_of(5)
+    log = Log(*lines(5))
     fetching = Fetching(log, state, most=1)
     while fetching.turn():
         pass

@@ -91,7 +91,8 @@ def test_only_the_owner_of_the_home_partition_asks() -> None:
 
 
 def test_schedule_and_baseline_go_with_the_partition() -> None:
-    cluster, rows = Cluster(), dict[bytes, bytes]()
+    cluster = Cluster()
+    rows = dict[bytes, bytes]()
     one, two = Worker(cluster), Worker(cluster)
     state = state_of()
     one.own(state)
@@ -113,7 +114,8 @@ def test_schedule_and_baseline_go_with_the_partition() -> None:
 
 def test_a_run_that_was_interrupted_is_not_paid_twice_at_once() -> None:
     """The judge was asked, and the worker is gone before its results were committed."""
-    cluster, rows = Cluster(), dict[bytes, bytes]()
+    cluster = Cluster()
+    rows = dict[bytes, bytes]()
     one, two = Worker(cluster), Worker(cluster)
     state = state_of()
     one.own(state)
@@ -133,7 +135,8 @@ def test_a_run_that_was_interrupted_is_not_paid_twice_at_once() -> None:
 
 
 def test_a_result_that_cannot_be_counted_begins_the_state_anew() -> None:
-    worker, state = Worker(Cluster()), state_of()
+    worker = Worker(Cluster())
+    state = state_of()
     worker.own(state)
     state.aggregator.add_extra = None  # type: ignore[assignment,method-assign]
     with pytest.raises(TypeError):
@@ -149,7 +152,8 @@ def test_without_traffic_nothing_is_asked() -> None:
 
 
 def test_results_are_counted_even_where_no_service_lives() -> None:
-    worker, state = Worker(Cluster()), state_of()
+    worker = Worker(Cluster())
+    state = state_of()
     worker.own(state)
     worker.turn()
     state = reloaded(commit(state, {}))

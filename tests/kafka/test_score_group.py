@@ -100,7 +100,9 @@ class Owner:
     """Says what becomes of it; its end takes until `ended` is set."""
 
     def __init__(self, said: list[str], ended: asyncio.Event) -> None:
-        self.said, self.ended, self.ready = said, ended, False
+        self.said = said
+        self.ended = ended
+        self.ready = False
 
     def start(self) -> None:
         self.said.append("start")

@@ -70,7 +70,10 @@ class Group:
     def __init__(
         self, log: list[Any], offset: int | None, first: int = 0, end: int = 1_000_000
     ) -> None:
-        self.log, self.offset, self.first, self.end = log, offset, first, end
+        self.log = log
+        self.offset = offset
+        self.first = first
+        self.end = end
         self.note = ""
         self.answered_at = 0.0
         self.sought: list[int] = []
@@ -320,7 +323,8 @@ def test_an_outage_of_an_hour_ends_no_worker(
             self.log.append("fence")
 
     monkeypatch.setattr(asyncio, "sleep", pause)
-    watchdog, stalls = Watchdog[TopicPartition](lambda: now), list[float]()
+    watchdog = Watchdog[TopicPartition](lambda: now)
+    stalls = list[float]()
     group = Group(log, 10)
     monkeypatch.setattr(transactions, "make_producer", lambda *_, **options: Away(log, []))
     owner = Owner(group, [KafkaConnectionError()])
@@ -352,7 +356,9 @@ def test_a_defect_ends_the_worker(monkeypatch: pytest.MonkeyPatch, log: list[Any
 def test_the_lag_is_what_is_not_committed_and_the_end_of_a_transaction_is_nothing() -> None:
     async def go() -> None:
         owner = Owner(Group([], 0))
-        owner.ready, owner.position, owner.expected = True, 5, 5
+        owner.ready = True
+        owner.position = 5
+        owner.expected = 5
         owner.measure(6, 6)
         assert (owner.lag, owner.mark) == (0, None)
         owner.measure(5, 9)
@@ -430,7 +436,8 @@ class Consumer:
 
 
 def test_a_read_that_was_under_way_when_a_partition_was_sought_counts_for_nothing() -> None:
-    seeks, consumer = Seeks(), Consumer()
+    seeks = Seeks()
+    consumer = Consumer()
     other = TopicPartition("rag.traces", 9)
     seeks.pending |= {TP: 7, other: 1}
     assert seeks.apply(consumer) == consumer.positions == {TP: 7}

@@ -122,7 +122,8 @@ def test_each_service_is_exported_by_exactly_one_worker(
 @pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_worker_waits_for_brokers_that_are_down_and_goes_on(place: Place, tmp_path: Path) -> None:
-    lines, server = traffic(600), place.server
+    lines = traffic(600)
+    server = place.server
     worker = place.worker()
     try:
         server.stop()

@@ -100,7 +100,8 @@ def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
             assert sum(found.values()) == 400
             assert judge.stats()["calls"] >= TIMEOUT_POLICY.streak
             # it is known now: of what comes next only a try in each pause of 30 s is asked
-            before, began = judge.stats()["calls"], time.monotonic()
+            before = judge.stats()["calls"]
+            began = time.monotonic()
             place.produce(lines(400, 200))
             until(lambda: worker.traces() == 600)
             tries = 2 + (time.monotonic() - began) // 30

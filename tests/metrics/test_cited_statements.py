@@ -24,7 +24,9 @@ from ragmeter.metrics.cited_statements import (
 from tests.metrics.help import trace
 
 LOST = NoScore("judge_timeout")
-A, B, C = "Open Settings and click reset", "Refunds take 14 days", "Invoices come by email"
+A = "Open Settings and click reset"
+B = "Refunds take 14 days"
+C = "Invoices come by email"
 
 
 def statements(answer: str, **fields: Any) -> CitedStatements:

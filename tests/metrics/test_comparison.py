@@ -71,7 +71,8 @@ def invented_texts(seed: int) -> Iterator[Texts]:
 
 def compared(texts: Texts, lexicon: kernel.Lexicon) -> list[object]:
     passages, answer_text, query_text = texts
-    answer, query = parse_answer(answer_text), QueryText.read(query_text)
+    answer = parse_answer(answer_text)
+    query = QueryText.read(query_text)
     every = list(range(len(passages)))
     pages = PassageIndex.read(passages, PassageText)
     found = Comparison(lexicon, pages, answer, query)
@@ -117,11 +118,9 @@ def test_threads_do_not_mix_their_words() -> None:
 
 def test_a_comparison_is_asked_before_the_next_one_is_made() -> None:
     lexicon = make_lexicon()
-    pages, answer, query = (
-        PassageIndex.read(["a pump"]),
-        parse_answer("A pump."),
-        QueryText.read(""),
-    )
+    pages = PassageIndex.read(["a pump"])
+    answer = parse_answer("A pump.")
+    query = QueryText.read("")
     first = Comparison(lexicon, pages, answer, query)
     Comparison(lexicon, pages, answer, query)
     with pytest.raises(RuntimeError, match="another trace"):

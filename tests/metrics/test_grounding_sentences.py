@@ -18,7 +18,9 @@ PASSAGE = (
 
 
 def rows(answer: str, passage: str = PASSAGE, query: str = "") -> list[dict[str, float]]:
-    pages, text, asked = PassageIndex.read([passage]), parse_answer(answer), QueryText.read(query)
+    pages = PassageIndex.read([passage])
+    text = parse_answer(answer)
+    asked = QueryText.read(query)
     got = compare_texts(pages, text, asked).extract_features().sentences
     return [dict(zip(SENTENCE_FEATURES, row, strict=True)) for row in got]
 

@@ -24,7 +24,9 @@ def test_by_hand() -> None:
 
 def test_the_same_as_trec_eval() -> None:
     for case in recorded("rankings"):
-        hits, k, theirs = [float(g > 0) for g in case["grades"]], case["k"], case["trec_eval"]
+        hits = [float(g > 0) for g in case["grades"]]
+        k = case["k"]
+        theirs = case["trec_eval"]
         assert hit_share(hits, k) == pytest.approx(theirs["precision"])
         assert any_hit(hits, k) == theirs["success"]
         assert reciprocal_rank_at(hits, k) == pytest.approx(theirs["reciprocal_rank"])

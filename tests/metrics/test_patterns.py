@@ -66,7 +66,8 @@ def every_span(pattern: Pattern, text: str) -> list[list[tuple[int, int]]]:
 @each_row("source", SOURCES)
 def test_matches_and_groups_are_those_of_re(source: str) -> None:
     for expected, given in FLAGS:
-        theirs, ours = re.compile(source, expected), Pattern(source, given)
+        theirs = re.compile(source, expected)
+        ours = Pattern(source, given)
         for text in texts(given):
             # `re` finds an empty match right behind another one, which no pattern here asks for
             wanted = [one for one in spans(theirs, text) if one[0][0] < one[0][1]]

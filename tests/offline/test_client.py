@@ -151,7 +151,8 @@ def test_the_rate_is_kept_also_after_a_wait(server: Taking, sending: Sending) ->
     # two a second: a trace is not kept waiting for others of its body
     assert came == [(n / 2, n + 1) for n in range(40)]
 
-    sending.done, sending.hand = ReplayState(), Hand()
+    sending.done = ReplayState()
+    sending.hand = Hand()
     server.bodies.clear()
     came.clear()
     server.answers.extend([DISK] * 4)

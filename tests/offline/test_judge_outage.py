@@ -46,7 +46,8 @@ async def scored(path: Path, output: Path, stub: StubJudge) -> ScoringSummary:
 # the errors end before the first trial, so that the test does
 @pytest.mark.parametrize(("before", "errors"), [(0, 10), (60, 32)])
 def test_a_short_outage_loses_nothing_of_a_file(tmp_path: Path, before: int, errors: int) -> None:
-    path, output = traces(tmp_path, 40), tmp_path / "out.jsonl"
+    path = traces(tmp_path, 40)
+    output = tmp_path / "out.jsonl"
 
     async def main() -> ScoringSummary:
         script = ["ok"] * before + ["http_500"] * errors

@@ -68,7 +68,9 @@ def is_judged(result: dict[str, Any]) -> bool:
 
 
 def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) -> None:
-    traces, out, page = write_traces(tmp_path), tmp_path / "scores.jsonl", tmp_path / "page.html"
+    traces = write_traces(tmp_path)
+    out = tmp_path / "scores.jsonl"
+    page = tmp_path / "page.html"
     notified: dict[str, bytes] = {}
 
     def work(command: Callable[..., CompletedProcess[bytes]]) -> None:
@@ -123,7 +125,8 @@ def test_every_fingerprint_has_a_name_and_every_call_is_counted(tmp_path: Path) 
 
 
 def test_csv_names_the_judge_too(tmp_path: Path) -> None:
-    traces, out = write_traces(tmp_path), tmp_path / "scores.csv"
+    traces = write_traces(tmp_path)
+    out = tmp_path / "scores.csv"
     notified: dict[str, bytes] = {}
 
     def work(command: Callable[..., CompletedProcess[bytes]]) -> None:
@@ -138,7 +141,8 @@ def test_csv_names_the_judge_too(tmp_path: Path) -> None:
 
 def test_a_judge_that_changes_and_does_not_count(tmp_path: Path) -> None:
     """Another model from the middle on, replies without usage, and questions asked before."""
-    traces, out = write_traces(tmp_path, 24), tmp_path / "scores.jsonl"
+    traces = write_traces(tmp_path, 24)
+    out = tmp_path / "scores.jsonl"
     notified: dict[str, bytes] = {}
 
     part, again = tmp_path / "part.jsonl", tmp_path / "again.jsonl"
@@ -239,7 +243,8 @@ def test_inputs_that_cannot_be_kept_are_refused(
 
 
 def test_settings_without_effect_are_named(tmp_path: Path) -> None:
-    traces, config = write_traces(tmp_path, 1), tmp_path / "c.yaml"
+    traces = write_traces(tmp_path, 1)
+    config = tmp_path / "c.yaml"
 
     def notified(text: str, *command: str | Path) -> str:
         config.write_text(text)

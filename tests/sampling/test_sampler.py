@@ -253,7 +253,8 @@ def test_services_of_a_replay_share_what_its_model_may_take() -> None:
 
 def test_what_a_replay_draws_counts_for_all_its_traces() -> None:
     """1/pi summed over the draws is the number of traces, over many salts and for two services."""
-    sums, traces = [], [make_trace_fast(n, f"s{n % 2}") for n in range(2000)]
+    sums = []
+    traces = [make_trace_fast(n, f"s{n % 2}") for n in range(2000)]
     for salt in range(200):
         replay = Replay(model=0.3, draw=0.01, salt=str(salt))
         total = 0.0
@@ -262,7 +263,8 @@ def test_what_a_replay_draws_counts_for_all_its_traces() -> None:
             total += drawn.taken / drawn.probability
             replay.settle()
         sums.append(total)
-    mean, spread = statistics.fmean(sums), statistics.stdev(sums) / math.sqrt(len(sums))
+    mean = statistics.fmean(sums)
+    spread = statistics.stdev(sums) / math.sqrt(len(sums))
     assert abs(mean - 2000) < 4 * spread
     assert spread < 150
 
@@ -282,7 +284,8 @@ def test_a_rate_of_one_asks_for_every_trace_of_a_replay() -> None:
 
 
 def test_live_draws_and_other_tiers_know_no_replay_budget() -> None:
-    replay, free = replayed(model=0.3, judge=0.3), sampler(model=0.3, judge=0.3)
+    replay = replayed(model=0.3, judge=0.3)
+    free = sampler(model=0.3, judge=0.3)
     traces = [make_trace(n) for n in range(500)]
     assert [replay.draw(one, "judge") for one in traces] == [
         free.draw(one, "judge") for one in traces

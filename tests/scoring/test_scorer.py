@@ -97,7 +97,10 @@ def test_probability_reaches_the_estimate_under_error_biased_sampling() -> None:
     settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.5}})
     half = scorer(0.5)
     aggregator = Aggregator(settings, [], half.pairs)
-    truth_error, truth_quality, plain_error, plain_quality = [], [], [], []
+    truth_error = []
+    truth_quality = []
+    plain_error = []
+    plain_quality = []
     for number in range(40_000):
         failed = rng.random() < 0.05
         quality = rng.betavariate(2, 6) if failed else rng.betavariate(8, 2)

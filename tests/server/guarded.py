@@ -24,7 +24,9 @@ __all__ = ["guarded"]
 def guarded(reading: FakeAgent, new_loop: Loop = None, **http: Any) -> Iterator[str]:
     """`127.0.0.1:PORT`; `http` are its settings."""
     loop = (new_loop or asyncio.new_event_loop)()
-    ready, found, stop = threading.Event(), [], asyncio.Event()
+    ready = threading.Event()
+    found = []
+    stop = asyncio.Event()
     access = AccessPolicy(load_settings(environ={}, overrides={"http": http}))
 
     async def run() -> None:

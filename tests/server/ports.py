@@ -37,7 +37,9 @@ POSTS = [
 
 class Port:
     def __init__(self, url: str, access: AccessPolicy, client: httpx.AsyncClient) -> None:
-        self.url, self.access, self.client = url, access, client
+        self.url = url
+        self.access = access
+        self.client = client
 
     @property
     def address(self) -> tuple[str, int]:

@@ -324,7 +324,9 @@ def test_traces_are_taken_in_order_and_once_wherever_they_wait(
     monkeypatch.setattr(sqlite, "_KEPT_TRACES", 5)
     rng = random.Random(seed)
     store = opened(path)
-    accepted, after, crowded = 0, 0, False
+    accepted = 0
+    after = 0
+    crowded = False
     taken: list[tuple[int, bytes, bool]] = []
     for _ in range(60):
         size = rng.randrange(4)

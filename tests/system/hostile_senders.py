@@ -37,7 +37,8 @@ def resident_mb(pid: int) -> float:
     Pages of files count once, and in full: which other processes of the machine share them changes
     from second to second, and with it what the kernel calls the proportional size.
     """
-    anonymous, files = 0, [0]
+    anonymous = 0
+    files = [0]
     for each in [pid, *children(pid)]:
         try:
             lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()[1:]
@@ -342,7 +343,8 @@ BLOCKERS = {"600 sockets of one byte": many_sockets, "4 stalled bodies of 20 MB"
 def block(agent: Target, name: str, seconds: float) -> tuple[Honest, Honest]:
     """Honest senders of small and of larger traces while others block."""
     small, larger = agent.honest(), agent.honest()
-    larger.answer, larger.pause = "Five years [1]. " * 20_000, 0.5
+    larger.answer = "Five years [1]. " * 20_000
+    larger.pause = 0.5
     with BLOCKERS[name](agent.url), small.sending(), larger.sending():
         time.sleep(seconds)
     return small, larger
@@ -362,7 +364,8 @@ def main() -> None:
                     time.sleep(2)
             print(f"{name}: fresh {agent.rss:.0f} MB", flush=True)
             for _ in range(2):
-                honest, calm = agent.honest(), beside.honest()
+                honest = agent.honest()
+                calm = beside.honest()
                 begun = time.monotonic()
                 with agent.watched(), honest.sending(), calm.sending():
                     outcomes = storm(agent.url, body)

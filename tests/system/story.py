@@ -138,7 +138,8 @@ def prometheus_config(factor: float, target: str, manager: str) -> str:
 
 def lead(to: Agent, seed: int, origin: float) -> list[tuple[float, str]]:
     """Tell the calm hours; what was exported at the marks."""
-    found, waiting = [], traffic(-LEAD, -HEAD_START, origin=origin, seed=seed)
+    found = []
+    waiting = traffic(-LEAD, -HEAD_START, origin=origin, seed=seed)
     for mark in MARKS:
         to.write(_until(waiting, mark))
         found.append((mark, to.caught_up()))
@@ -227,7 +228,8 @@ async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Notifi
 
 async def tell(folder: Path, factor: float, seed: int) -> Notified:
     """Tell the story once."""
-    begin, page = time.monotonic(), free_port()
+    begin = time.monotonic()
+    page = free_port()
     manager = require("alertmanager", "prometheus-alertmanager")
     require("prometheus")
     require("promtool")

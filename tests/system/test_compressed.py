@@ -42,7 +42,8 @@ def test_durations_are_divided() -> None:
 def test_of_the_real_file_nothing_else_changes() -> None:
     text = RULES.read_text("utf-8")
     before, after = yaml.safe_load(text), yaml.safe_load(compressed(text, 60))
-    ranges, left = 0, list(BY_THE_CLOCK)
+    ranges = 0
+    left = list(BY_THE_CLOCK)
     for old, new in zip(before["groups"], after["groups"], strict=True):
         assert old["name"] == new["name"]
         for one, other in zip(old["rules"], new["rules"], strict=True):

@@ -95,7 +95,8 @@ def packages_of_images() -> set[str]:
         packages.setdefault(package["name"], []).append(package)
     (own,) = packages["ragmeter"]
     needed = [*own["dependencies"], *itertools.chain(*own["optional-dependencies"].values())]
-    left, found = [one["name"] for one in needed], set[str]()
+    left = [one["name"] for one in needed]
+    found = set[str]()
     while left:
         name = left.pop()
         if name not in found:

@@ -42,7 +42,8 @@ TARGET = 'job="ragmeter",instance="a:9464"'
 
 def day(running: EmbeddedAgent, length: float, names: Set[str]) -> Iterator[dict[str, str]]:
     """Each scrape: value by series, of those metrics."""
-    exporter, waiting = PrometheusExporter(running), traffic(-length, 0.0, origin=ORIGIN)
+    exporter = PrometheusExporter(running)
+    waiting = traffic(-length, 0.0, origin=ORIGIN)
     held = next(waiting, None)
     for number in range(1, round(length / EVERY) + 1):
         batch = []
@@ -96,7 +97,8 @@ def promtool_test(scrapes: list[dict[str, str]], length: float, rules: str) -> d
 @pytest.mark.real
 @pytest.mark.parametrize("hours", LENGTHS)
 def test_a_quiet_day_fires_nothing(tmp_path: Path, hours: int) -> None:
-    tool, notified = require("promtool"), list[Incident]()
+    tool = require("promtool")
+    notified = list[Incident]()
     config = configured(tmp_path, port=free_port(), evaluation_seconds=EVERY)
 
     def notify(incident: Incident, _: float) -> tuple[()]:
@@ -115,7 +117,8 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path, hours: int) -> None:
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))
     names.add("rag_answered_ratio")  # RagScoresAbsent matches it by a pattern
-    begin, length = time.monotonic(), hours * HOUR
+    begin = time.monotonic()
+    length = hours * HOUR
     try:
         scrapes = list(day(running, length, names))
     finally:

@@ -135,7 +135,8 @@ def _trace(service: str, at: float, number: int, rng: random.Random) -> dict[str
     question = ORDERS if service in SHORT else questions()[index]
     swapped = service == SWAP.service and SWAP.begin <= at < SWAP.end
     model = BAD_MODEL if swapped else GOOD_MODEL
-    chance, seconds = rng.random(), rng.lognormvariate(math.log(USUAL_SECONDS), SPREAD)
+    chance = rng.random()
+    seconds = rng.lognormvariate(math.log(USUAL_SECONDS), SPREAD)
     status = "ok"
     if service == OUTAGE.service and OUTAGE.begin <= at < OUTAGE.end:
         status = "error"
@@ -169,7 +170,9 @@ def _rate(service: str, at: float) -> tuple[float, float]:
 
 def _of(service: str, begin: float, end: float, seed: int) -> Iterator[Timed]:
     """A Poisson process: people come when they come."""
-    rng, at, number = random.Random(f"{service}/{seed}"), begin, 0
+    rng = random.Random(f"{service}/{seed}")
+    at = begin
+    number = 0
     while True:
         at += rng.expovariate(_rate(service, at)[0])
         if at >= end:

@@ -95,7 +95,8 @@ def test_a_timing_is_weighted_by_the_upstream_probability() -> None:
 
 def stratified(metric: str, state: ScoreState, probability: float, cheap: float | None) -> Score:
     found = score(metric, 1.0 if state is ScoreState.SCORED else None, probability, state)
-    found.stratum, found.cheap = "low", cheap
+    found.stratum = "low"
+    found.cheap = cheap
     return found
 
 

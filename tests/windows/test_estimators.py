@@ -23,7 +23,8 @@ SCIPY_T = {1: 12.7062047, 3: 3.1824463, 4: 2.7764451, 9: 2.2621572, 30: 2.042272
 
 def cell(values: list[float], size: float | None = None) -> Cell:
     """A cell of scores of equal weight; of `size` traces, or for inference about the process."""
-    n, mean = len(values), sum(values) / len(values)
+    n = len(values)
+    mean = sum(values) / len(values)
     variance = sum((value - mean) ** 2 for value in values) / max(1, n - 1)
     return Cell(size or n, n, n, mean, variance, n / size if size else 0.0)
 
@@ -133,7 +134,8 @@ POPULATIONS: dict[str, Callable[[random.Random], float]] = {
 @each_row("n", [8, 20, 100])
 def test_the_interval_covers_the_mean_of_all_traffic(name: str, n: int) -> None:
     """Of 10 n traces; the t interval with its own variance covers .29 to .9 of these."""
-    rng, draw = random.Random(f"x{name} {n}"), POPULATIONS[name]
+    rng = random.Random(f"x{name} {n}")
+    draw = POPULATIONS[name]
     covered, runs = 0, 600
     for _ in range(runs):
         values = [draw(rng) for _ in range(10 * n)]
@@ -148,9 +150,12 @@ def test_the_interval_covers_with_the_classes_of_a_cheap_score(
 ) -> None:
     """200 of 4,000 judged; regression on the cheap score covered .87 to .92 here."""
     rng = random.Random(f"{rate}")
-    covered, runs, width = 0, 300, 0.0
+    covered = 0
+    runs = 300
+    width = 0.0
     for _ in range(runs):
-        cells, truth = [], 0.0
+        cells = []
+        truth = 0.0
         bad = sum(rng.random() >= rate for _ in range(4000))
         bad_flagged = sum(rng.random() >= missed for _ in range(bad))
         good_flagged = sum(rng.random() < flagged for _ in range(4000 - bad))

@@ -86,7 +86,8 @@ def test_a_version_counts_for_its_scorer() -> None:
 
 
 def test_they_expire_and_survive_a_restart() -> None:
-    w, store = windows(min_samples=1), Store()
+    w = windows(min_samples=1)
+    store = Store()
     w.add(trace(1, 0, [failed()]), "bot")
     w.add(trace(2, 1000, [judged()]), "bot")
     store.write(w.drain())
@@ -142,7 +143,8 @@ def test_before_is_what_the_longest_window_knows_without_the_short_one() -> None
 
 
 def test_worst_traces_of_a_segment_are_kept_where_asked_for() -> None:
-    w, store = windows(worst_of=["model"], name_worst=True), Store()
+    w = windows(worst_of=["model"], name_worst=True)
+    store = Store()
     for i in range(60):
         one = trace(i, i % 10, {"error": 1.0})
         w.add(one, "bot", [f"model={'ab'[i == 7]}", "tenant=x"])

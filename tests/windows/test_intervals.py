@@ -34,7 +34,8 @@ def judged(
 
 
 def left_out(one: ScoredTrace, state: ScoreState = ScoreState.SAMPLED_OUT) -> ScoredTrace:
-    one.results[0].state, one.results[0].value = state, None
+    one.results[0].state = state
+    one.results[0].value = None
     return one
 
 
@@ -115,7 +116,8 @@ def test_a_cheap_score_of_yes_and_no_is_a_stratum() -> None:
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 0.8])
 def test_an_interval_of_sampled_scores_is_about_all_traffic_of_the_window(rate: float) -> None:
-    w, rng = windows(), random.Random(6)
+    w = windows()
+    rng = random.Random(6)
     for n in range(2000):
         one = judged(n, float(n % 4 > 0), rate, "rest", None)
         w.add(one if rng.random() < rate else left_out(one), "bot")
@@ -155,9 +157,12 @@ def coverage_with_help(
     Nine in ten of the answers are good, and the cheap score knows nearly all of that. An earlier
     sampler has kept a part of them, of which the judge has `rate`.
     """
-    rng, held, width = random.Random(8), 0, 0.0
+    rng = random.Random(8)
+    held = 0
+    width = 0.0
     for _ in range(runs):
-        w, good_ones = windows(), 0
+        w = windows()
+        good_ones = 0
         for n in range(number):
             good = rng.random() < 0.9
             good_ones += good
@@ -191,11 +196,15 @@ def test_an_earlier_sampler_leaves_the_sizes_of_the_classes_unknown(
 
 def test_classes_are_of_the_traffic_that_the_metric_applies_to() -> None:
     """Only draws tell to which half of each class it applies: a sharp cheap score is no census."""
-    rng, runs, held = random.Random(9), 120, {False: 0, True: 0}
+    rng = random.Random(9)
+    runs = 120
+    held = {False: 0, True: 0}
     for _ in range(runs):
-        w, values = windows(), []
+        w = windows()
+        values = []
         for n in range(800):
-            good, applies = float(rng.random() < 0.8), rng.random() < 0.5
+            good = float(rng.random() < 0.8)
+            applies = rng.random() < 0.5
             values += [good] * applies
             one = judged(n, good, 0.4, "rest:1", good)
             if rng.random() > 0.4:
@@ -211,9 +220,12 @@ def test_classes_are_of_the_traffic_that_the_metric_applies_to() -> None:
 
 
 def test_the_interval_covers_where_the_judge_fails_on_nearly_all_bad_answers() -> None:
-    rng, runs, held = random.Random(10), 300, 0
+    rng = random.Random(10)
+    runs = 300
+    held = 0
     for _ in range(runs):
-        w, total = windows(), 0.0
+        w = windows()
+        total = 0.0
         for n in range(400):
             good = float(rng.random() < 0.9)
             total += good
@@ -289,7 +301,8 @@ def test_unscored_traces_widen_the_interval_and_leave_the_point() -> None:
     for n in range(200, 250):
         holed.add(left_out(judged(n, 0.0, 1.0, "rest", 0.5), ScoreState.UNSCORED), "bot")
     key = ("bot", "", "answered", "judge", "5m")
-    one, other = whole.estimate(*key), holed.estimate(*key)
+    one = whole.estimate(*key)
+    other = holed.estimate(*key)
     assert one is not None
     assert other is not None
     assert (one.value, one.unscored) == (0.8, 0.0)

@@ -22,7 +22,8 @@ from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, wi
 def traffic(seed: int, count: int) -> list[tuple[ScoredTrace, list[str]]]:
     """Late traces, gaps, weights, strata, failures, and segments that few or many traces have."""
     rng = random.Random(seed)
-    at, items = 0.0, []
+    at = 0.0
+    items = []
     for number in range(count):
         at += rng.expovariate(1 / 4) if rng.random() < 0.99 else rng.uniform(300, 5_000)
         scores = [
@@ -39,7 +40,9 @@ def traffic(seed: int, count: int) -> list[tuple[ScoredTrace, list[str]]]:
 
 
 def run(seed: int, *, whole: bool, restarts: bool) -> tuple[Windows, Store, int]:
-    rng, rows, store = random.Random(seed), 0, Store()
+    rng = random.Random(seed)
+    rows = 0
+    store = Store()
     w = windows(worst_of={"model"}, name_worst=True)
     for number, (one, segments) in enumerate(traffic(seed, 150)):
         w.add(one, "bot", segments)
@@ -78,7 +81,9 @@ def test_a_commit_writes_one_row_however_many_segments_it_changes() -> None:
 
 def test_a_long_journal_is_replaced_by_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "_JOURNAL_BYTES", 300)
-    w, store, most = windows(), Store(), 0
+    w = windows()
+    store = Store()
+    most = 0
     for number in range(20):
         w.add(trace(number, number, {"error": 0.0}), "bot", ["tag=x"])
         store.write(w.drain(whole=False))
@@ -89,7 +94,8 @@ def test_a_long_journal_is_replaced_by_buckets(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_correction_is_saved_with_whole_buckets() -> None:
-    w, store = windows(), Store()
+    w = windows()
+    store = Store()
     part = trace(1, 0.0, {"grounding": 1.0})._replace(partial=True)
     w.add(trace(0, 0.0, {"error": 0.0}), "bot", ["tag=x"])
     w.add(part, "bot", ["tag=x"])
@@ -103,7 +109,8 @@ def test_a_correction_is_saved_with_whole_buckets() -> None:
 
 
 def test_what_leaves_the_longest_window_goes_to_the_archive_without_whole_buckets() -> None:
-    w, store = windows(), Store()
+    w = windows()
+    store = Store()
     for number in range(4):
         w.add(trace(number, 12 * 3_600.0 * number, {"error": 0.0}), "bot", ["tag=x"])
         store.write(w.drain(whole=False))
@@ -148,7 +155,8 @@ def test_segments_are_read_right_after_their_traces() -> None:
 
 
 def test_what_has_left_the_longest_window_is_in_the_archive_after_a_restart() -> None:
-    w, store = Windows(("5m",), specs=SPECS), Store()
+    w = Windows(("5m",), specs=SPECS)
+    store = Store()
     for number in range(10):
         w.add(trace(number, 200.0 * number, {"error": 1.0}), "bot")
         store.write(w.drain(whole=False))

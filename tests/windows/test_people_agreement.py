@@ -45,7 +45,9 @@ def test_intervals_cover_the_truth() -> None:
     # at a cut of .5 .691 of either kind are right, and with 20 of 30 yes kappa is .365; the mean
     # of the values is that of the labels
     rng = random.Random(6)
-    auroc, kappa, bias = 0, 0, 0
+    auroc = 0
+    kappa = 0
+    bias = 0
     for _ in range(400):
         drawn = [rng.random() < 2 / 3 for _ in range(30)]
         rows = [(rng.gauss(float(yes), 1), yes) for yes in drawn]

@@ -69,7 +69,8 @@ def test_restarts_change_nothing(seed: int, span: float, stops: list[int]) -> No
     random.Random(seed).shuffle(chunk := stream[40:60])  # some come late and out of order
     stream[40:60] = chunk
     undisturbed = windows()
-    disturbed, store = windows(), Store()
+    disturbed = windows()
+    store = Store()
     for i, (one, service, segments) in enumerate(stream):
         taken = undisturbed.add(one, service, segments)
         assert disturbed.add(one, service, segments) == taken

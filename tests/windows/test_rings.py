@@ -21,7 +21,8 @@ def seen(r: BucketRing) -> list[int]:
 
 
 def test_each_span_takes_what_it_reaches() -> None:
-    r, slots = ring(3, 5), SeriesSlots(SPECS)
+    r = ring(3, 5)
+    slots = SeriesSlots(SPECS)
     r.advance(10)
     for index in range(5, 11):
         r.fold(index, OWNER, delta(slots))
@@ -30,7 +31,8 @@ def test_each_span_takes_what_it_reaches() -> None:
 
 
 def test_totals_are_the_sum_of_their_buckets_after_expiry() -> None:
-    r, slots = ring(3), SeriesSlots(SPECS)
+    r = ring(3)
+    slots = SeriesSlots(SPECS)
     r.advance(10)
     r.fold(8, OWNER, delta(slots))
     r.fold(10, OWNER, delta(slots))
@@ -42,7 +44,8 @@ def test_totals_are_the_sum_of_their_buckets_after_expiry() -> None:
 
 
 def test_an_expired_bucket_is_reported_once_if_it_was_saved() -> None:
-    r, slots = ring(3), SeriesSlots(SPECS)
+    r = ring(3)
+    slots = SeriesSlots(SPECS)
     r.advance(10)
     r.fold(10, OWNER, delta(slots))
     assert [(i, b is not None) for i, _, b in r.drain(changed=True)] == [(10, True)]
@@ -53,7 +56,8 @@ def test_an_expired_bucket_is_reported_once_if_it_was_saved() -> None:
 
 
 def test_a_jump_of_years_costs_nothing() -> None:
-    r, slots = ring(30), SeriesSlots(SPECS)
+    r = ring(30)
+    slots = SeriesSlots(SPECS)
     r.advance(0)
     r.fold(0, OWNER, delta(slots))
     r.advance(10**12)
@@ -62,7 +66,8 @@ def test_a_jump_of_years_costs_nothing() -> None:
 
 
 def test_a_bucket_that_was_given_away_is_not_shared() -> None:
-    r, slots = ring(3), SeriesSlots(SPECS)
+    r = ring(3)
+    slots = SeriesSlots(SPECS)
     r.advance(10)
     given = delta(slots)
     r.fold(10, OWNER, given, adopt=True)
@@ -72,7 +77,8 @@ def test_a_bucket_that_was_given_away_is_not_shared() -> None:
 
 
 def test_closed_buckets_are_sealed_and_late_ones_open_again() -> None:
-    r, slots = ring(5), SeriesSlots(SPECS)
+    r = ring(5)
+    slots = SeriesSlots(SPECS)
     r.advance(10)
     r.fold(10, OWNER, delta(slots))
     r.advance(11)

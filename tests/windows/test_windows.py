@@ -413,7 +413,8 @@ def test_what_left_the_longest_window_stays_in_charts_for_two_weeks() -> None:
 
 
 def test_the_archive_survives_a_restart_to_the_byte() -> None:
-    w, store = archived(), Store()
+    w = archived()
+    store = Store()
     store.write(w.drain())
     again = windows()
     again.load(store.read())
@@ -425,7 +426,8 @@ def test_the_archive_survives_a_restart_to_the_byte() -> None:
 
 
 def test_state_of_a_version_without_archive_is_read_and_begins_one() -> None:
-    w, store = archived(), Store()
+    w = archived()
+    store = Store()
     store.write(w.drain())
     again = windows()
     again.load([row for row in store.read() if row[2] != 21_601])
@@ -437,7 +439,8 @@ def test_state_of_a_version_without_archive_is_read_and_begins_one() -> None:
 
 
 def test_windows_of_two_weeks_need_no_archive() -> None:
-    w, store = archived(), Store()
+    w = archived()
+    store = Store()
     store.write(w.drain())
     longer = windows(windows=("1h", "30d"))
     longer.load(store.read())

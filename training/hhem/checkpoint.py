@@ -71,7 +71,9 @@ class EncoderShape:
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Return every key that such a checkpoint holds, with its shape."""
-        width, attention, inner = self.width, self.heads * self.head, self.inner
+        width = self.width
+        attention = self.heads * self.head
+        inner = self.inner
         block = {
             **dict.fromkeys("qkv", (attention, width)),
             "o": (width, attention),

@@ -66,7 +66,8 @@ def _write_file(path: Path, data: bytes) -> None:
 
 def _write_graph(path: Path, model: onnx.ModelProto, manifest: ModelManifest) -> None:
     entry = model.metadata_props.add()
-    entry.key, entry.value = SOURCE_KEY, manifest.source
+    entry.key = SOURCE_KEY
+    entry.value = manifest.source
     _write_file(path, model.SerializeToString())
 
 

@@ -70,7 +70,9 @@ def manual_instructions(
 
 
 def _download(url: str, file: PublishedFile, target: Path, say: Callable[[str], None]) -> None:
-    digest, done, shown = hashlib.sha256(), 0, 0
+    digest = hashlib.sha256()
+    done = 0
+    shown = 0
     with (
         httpx.Client(follow_redirects=True, timeout=_TIMEOUT_SECONDS) as client,
         client.stream("GET", url) as reply,

@@ -82,7 +82,8 @@ def _render(document: Mapping[str, Any], service: str | None) -> Group:
     if len(names) > 1:
         shown.append(fleet_table(answers, incidents))
     for name in names if len(names) == 1 else ():
-        seen, window = document["services"][name]["requests"], document["window"]
+        seen = document["services"][name]["requests"]
+        window = document["window"]
         shown += service_lines(
             name=name,
             requests=f"{seen:,} requests in the last {window}",

@@ -34,8 +34,8 @@ WORST = 25  # traces that are grouped by their question: of so many the texts ar
 ROWS = 6  # of worst questions, and of segments
 MARKS = 6  # changes in a chart
 
-# Parts of a stretch of time in a chart; shorter ones are as long as the finest buckets.
-_PARTS, _FINEST = 24, 300.0
+_PARTS = 24  # of a stretch of time in a chart
+_FINEST = 300.0  # seconds of the shortest of them, as long as the finest buckets
 
 _STATES = ("bad", "moved")  # the worst first
 
@@ -172,7 +172,8 @@ def read_questions(
     with agent.lock():
         segments = agent.questions(service).segment_answers(service)
     lines = sort_segments(segments, shown)
-    view.segments, view.hidden = lines[:ROWS], max(0, len(lines) - ROWS)
+    view.segments = lines[:ROWS]
+    view.hidden = max(0, len(lines) - ROWS)
     view.columns = [
         one for one in answers if any(one.question in line.cells for line in view.segments)
     ]

@@ -126,7 +126,8 @@ def _placed(lane: list[Fault], end: float, chance: random.Random) -> list[Fault]
     shrink = min(1.0, 0.8 * end / busy) if busy else 1.0
     free = end - shrink * busy
     cuts = sorted(chance.uniform(0, free) for _ in lane)
-    placed, passed = [], 0.0
+    placed = []
+    passed = 0.0
     for cut, fault in zip(cuts, lane, strict=True):
         lasts = shrink * fault.lasts
         placed.append(replace(fault, at=cut + passed, lasts=lasts))

@@ -134,11 +134,13 @@ class EmbeddedRun(ChaosRun):
     def _storm(self, agent: Agent, asked: Judge, storage: Disk, clock: Clock, url: str) -> None:
         due = plan(self.plan.seed, self.plan.seconds)
         under_way: list[tuple[float, Fault]] = []
-        now, last = 0.0, time.monotonic()
+        now = 0.0
+        last = time.monotonic()
         reported, begun = last, last
         frozen = False
         while now < self.plan.seconds:
-            passed, last = time.monotonic() - last, time.monotonic()
+            passed = time.monotonic() - last
+            last = time.monotonic()
             up = agent.up
             # a busy machine takes a minute for a start: the faults wait for an agent to meet
             starting = agent.running and not (up or storage.faulty or frozen)

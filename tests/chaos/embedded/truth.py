@@ -200,7 +200,8 @@ def _weights(found: Samples, truth: Samples) -> list[str]:
             continue
         service = labels["service"]
         squares = found.get(name.replace("_events_total", "_bad_events_squared_total"), 0.0)
-        sum_, missing = found.get(name, 0.0), _missing(found, service)
+        sum_ = found.get(name, 0.0)
+        missing = _missing(found, service)
         expected = whole * (1 - missing)
         if abs(sum_ - expected) > SIGMAS * math.sqrt(squares):
             lines.append(

@@ -53,7 +53,8 @@ class Watch:
 @contextmanager
 def watched(pool: Pool, server: KafkaServer) -> Iterator[Watch]:
     """Ask the workers of `pool` until the block ends."""
-    watch, done = Watch(), threading.Event()
+    watch = Watch()
+    done = threading.Event()
     thread = threading.Thread(target=_follow, args=(watch, pool, server, done), daemon=True)
     thread.start()
     try:

@@ -85,7 +85,8 @@ class Pool:
         if not awake:
             return
         name = awake[int(fault.victim * len(awake))]
-        worker, now = self.workers[name], time.monotonic()
+        worker = self.workers[name]
+        now = time.monotonic()
         assert worker.process is not None
         self.done[kind] += 1
         if kind == "freeze":
@@ -118,7 +119,8 @@ class Pool:
         if self._down is not None or not up:
             self._waiting.append(fault)
             return
-        node, kill = up[int(fault.victim * len(up))], fault.kind == "broker-kill"
+        node = up[int(fault.victim * len(up))]
+        kill = fault.kind == "broker-kill"
         name = f"broker {node.folder.name}"
         self._say(f"{name}: {'SIGKILL' if kill else 'SIGTERM'}, back in {fault.lasts:.1f} s")
         if kill:

@@ -176,7 +176,8 @@ class KafkaRun(ChaosRun):
 
     def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
         acted = looked = reported = moved = time.monotonic()
-        due, most = list(faults), 0.0
+        due = list(faults)
+        most = 0.0
         while due or producing.is_alive() or not pool.settled:
             now = time.monotonic()
             if now - looked >= self.plan.look:
@@ -209,7 +210,9 @@ class KafkaRun(ChaosRun):
     def _drain(self, pool: Pool, expected: int) -> None:
         """Until all is counted while every worker is ready, so that no rebalance is still to come
         in which a partition is nobody's; or until nothing has moved for long."""
-        last, moved, reported = -1.0, time.monotonic(), time.monotonic()
+        last = -1.0
+        moved = time.monotonic()
+        reported = time.monotonic()
         while time.monotonic() - moved < self.plan.patience:
             pool.tend()
             calm = pool.settled and len(pool.ready()) == len(pool.workers)
@@ -217,7 +220,8 @@ class KafkaRun(ChaosRun):
             if counted >= expected and calm:
                 break
             if counted != last:
-                last, moved = counted, time.monotonic()
+                last = counted
+                moved = time.monotonic()
             if time.monotonic() - reported > 20:
                 reported = time.monotonic()
                 self.say(f"{counted:.0f} of {expected} are counted")

@@ -51,7 +51,8 @@ def main() -> None:
 
 
 def _drive(world: World, seconds: float) -> None:
-    traces, end = _turning(seconds), time.monotonic() + seconds
+    traces = _turning(seconds)
+    end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         world.send([next(traces) for _ in range(2 * RATE)])
         time.sleep(min(2, max(0, left)))
@@ -59,7 +60,8 @@ def _drive(world: World, seconds: float) -> None:
 
 def _turning(seconds: float) -> Iterator[dict[str, Any]]:
     """Sound traces; then answers to other questions; then slow ones."""
-    began, last = time.monotonic(), ""
+    began = time.monotonic()
+    last = ""
     for trace in sample():
         share = (time.monotonic() - began) / seconds
         answer = str(trace.get("answer") or "")

@@ -31,7 +31,9 @@ from tests.ports import free_port
 from tests.real import require
 from tests.waiting import PATIENCE
 
-HOURS, BAD_HOURS, EVERY = 20.0, 0.75, 30.0  # seconds between two traces
+HOURS = 20.0
+BAD_HOURS = 0.75
+EVERY = 30.0  # seconds between two traces
 PAGE = "https://ragmeter.example.org"
 WIDTH = 820
 STYLE = """
@@ -100,7 +102,8 @@ def write_traces(path: Path) -> None:
     rng = random.Random(5)
     lines = (ROOT / "examples" / "mtrag.jsonl").read_text(encoding="utf-8").splitlines()
     traces = [trace for trace in map(json.loads, lines) if trace["service"] == "mtrag-chat"]
-    now, count = time.time(), int(HOURS * 3600 / EVERY)
+    now = time.time()
+    count = int(HOURS * 3600 / EVERY)
     with path.open("w", encoding="utf-8") as file:
         for number in range(count):
             at = now - (count - number) * EVERY

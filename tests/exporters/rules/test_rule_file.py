@@ -86,7 +86,8 @@ def selectors(expr: str) -> Iterator[tuple[str, dict[str, str]]]:
     bare = re.sub(r"\b(by|on|ignoring|without) \([^)]*\)", "", expr)
     bare = re.sub(r"\[\w+:\w*\]", "", bare)  # the steps of a subquery
     for found in re.finditer(r"([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?|\{([^}]*)\}", bare):
-        name, inner = found.group(1), found.group(2) or found.group(3)
+        name = found.group(1)
+        inner = found.group(2) or found.group(3)
         if name is not None and not re.match(r"rag_|ragmeter_|up$|.*:", name):
             continue  # a function, an operator
         labels = dict(re.findall(r'(\w+)(?:=~|!~|!=|=)"((?:[^"\\]|\\.)*)"', inner or ""))

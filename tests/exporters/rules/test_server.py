@@ -31,7 +31,9 @@ scrape_configs:
 
 def groups(client: httpx.Client) -> list[dict[str, Any]]:
     """All groups, once each was evaluated on something that was scraped, most three times."""
-    end, asked, since = time.monotonic() + PATIENCE, "count(ragmeter_build_info)", 0.0
+    end = time.monotonic() + PATIENCE
+    asked = "count(ragmeter_build_info)"
+    since = 0.0
     while time.monotonic() < end:
         try:
             if client.get("/query", params={"query": asked}).json()["data"]["result"]:

@@ -37,7 +37,9 @@ CHROMA = [
     "Vouchers cannot be paid out, and are valid for three years.",
 ]
 SERVED, ASKED = "stub-1-2026-01-01", "stub-1"
-R, G, M = "right", "guessed", "missing"
+R = "right"
+G = "guessed"
+M = "missing"
 # (number of the reply, passages, model, input tokens; then the grades of query, passages, answer,
 # tokens, model), as each application had it. What is None is in none of its spans.
 AGENTS: dict[str, tuple[int | None, list[str] | None, str | None, int | None, str]] = {

@@ -13,7 +13,9 @@ from tests.ingest.building import T0, Run, documents, messages, only, read
 
 KIND = "openinference.span.kind"
 OI = "openinference.instrumentation."
-A, B, C = "Refunds take 5 days.", "Returns take 30 days.", "The warranty is 24 months."
+A = "Refunds take 5 days."
+B = "Returns take 30 days."
+C = "The warranty is 24 months."
 
 
 def test_llama_index_by_openinference_nests_retrievers_and_calls() -> None:

@@ -14,7 +14,9 @@ from tests.tables import each_row
 
 KIND = "openinference.span.kind"
 OI = "openinference.instrumentation."
-A, B, C = "Refunds take 5 days.", "Returns take 30 days.", "The warranty is 24 months."
+A = "Refunds take 5 days."
+B = "Returns take 30 days."
+C = "The warranty is 24 months."
 
 
 def test_what_is_hidden_is_not_empty() -> None:

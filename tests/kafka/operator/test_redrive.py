@@ -129,7 +129,8 @@ def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
     """Before or after its second commit; each letter goes where it was read."""
     bodies = [b"%d" % n for n in range(7)]
     bury(settings, bodies, source=source)
-    commit, commits = KafkaProducer.commit_transaction, list[int]()
+    commit = KafkaProducer.commit_transaction
+    commits = list[int]()
 
     def dies(self: Any) -> None:
         commits.append(1)

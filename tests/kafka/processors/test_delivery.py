@@ -16,7 +16,8 @@ from tests.tables import each_row
 
 
 def bury(value: bytes, **privacy: Any) -> OutRecord:
-    settings, counters = AgentSettings.model_validate({"privacy": privacy}), Counters()
+    settings = AgentSettings.model_validate({"privacy": privacy})
+    counters = Counters()
     dead = DeadLetterTopic("rag.dead", TracePreparer(settings, counters), counters)
     letter = dead.of_message(
         message(value, 17, key=None), DecodeFailure.of_whole("not_json", "no", value)

@@ -222,7 +222,8 @@ def test_canaries_beyond_their_part_of_the_budget_are_not_asked_about() -> None:
     fake = Fake([ANSWERED])
 
     async def work(tiers: InlineTiers) -> list[Score]:
-        tiers._sampler.paced, tiers._sampler._clock = True, lambda: START
+        tiers._sampler.paced = True
+        tiers._sampler._clock = lambda: START
         found = [await score_trace(tiers, make_trace(n, **GOLD), START) for n in range(20)]
         return [result(one, ("answered", "canary/judge")) for one in found]
 

@@ -93,7 +93,8 @@ def test_what_a_resolver_gave_is_redacted_too() -> None:
 
 
 def test_what_was_counted_once_is_not_again() -> None:
-    settings, counters = settings_of(privacy={"redact": ["email"]}), Counters()
+    settings = settings_of(privacy={"redact": ["email"]})
+    counters = Counters()
     trace = prepared(TracePreparer(settings, counters), secretive(1, MAIL), again=True)
     assert MAIL not in trace.model_dump_json()
     assert not list(counters.items())

@@ -125,7 +125,8 @@ def crashing(
     committed = 0
     crashes = 0
     while committed < len(log):
-        state, at = load(dict(rows)), committed
+        state = load(dict(rows))
+        at = committed
         while at < len(log):
             batch = log[at : at + rng.choice(sizes)]
             at += len(batch)

@@ -57,7 +57,9 @@ def bench() -> Bench:
 
 
 def test_a_trace_is_handed_on_with_the_step_that_forgets_its_spans(bench: Bench) -> None:
-    one, two, root = span(1, 0), span(1, 1), span(1, 2, root=True)
+    one = span(1, 0)
+    two = span(1, 1)
+    root = span(1, 2, root=True)
     bench.take(record(one), record(two))
     bench.take(record(root))
     assert bench.state.gauges()[0][2] == 1

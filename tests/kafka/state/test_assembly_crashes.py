@@ -34,7 +34,8 @@ class World:
         rng = self.rng
         state = state_of(self.clock)
         state.load(dict(self.rows))
-        at, idle = self.committed, 0
+        at = self.committed
+        idle = 0
         sent: dict[int, list[bytes]] = {}
         while idle < 3:
             batch = records[at : at + rng.randrange(1, 5)]
@@ -54,7 +55,8 @@ class World:
                 self.crash()
                 flat(step, self.rows)
                 self.sent |= sent
-                self.committed, sent = at, {}
+                self.committed = at
+                sent = {}
         return state
 
 

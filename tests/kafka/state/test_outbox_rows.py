@@ -47,7 +47,8 @@ def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification() ->
 
 def test_the_rows_are_those_of_the_version_before() -> None:
     """Workers are replaced one after another: each version reads what the other writes."""
-    state, rows = state_of(), dict[bytes, bytes]()
+    state = state_of()
+    rows = dict[bytes, bytes]()
     apply(state, [record(n, status="error") for n in range(200)])
     commit(state, rows)
     ((key, row),) = [(key, row) for key, row in rows.items() if key.startswith(b'["o"')]

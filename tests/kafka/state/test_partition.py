@@ -35,7 +35,8 @@ from tests.traces import START, make_trace
 
 
 def test_a_step_writes_one_row_of_counters_for_a_service_and_nothing_that_is_as_it_was() -> None:
-    state, rows = state_of(), dict[bytes, bytes]()
+    state = state_of()
+    rows = dict[bytes, bytes]()
     apply(state, [record(n, service=f"s{n % 5}") for n in range(50)])
     commit(state, rows)
     apply(state, [record(51, service="s1")])
@@ -76,7 +77,8 @@ def test_ids_are_known_after_many_restarts_and_for_as_long_as_was_said() -> None
 
 
 def test_the_window_of_known_ids_outlives_a_takeover() -> None:
-    ids, rows = SeenIdRows(1000.0, most=100), dict[bytes, bytes]()
+    ids = SeenIdRows(1000.0, most=100)
+    rows = dict[bytes, bytes]()
     for number in range(950):
         assert ids.add("s", str(number), float(number))
         if not number % 7:
@@ -251,7 +253,8 @@ def test_a_state_of_another_version_is_refused_by_name() -> None:
 
 def test_what_the_score_stage_sends_again_is_known_by_its_offset_and_after_a_restart() -> None:
     """Whatever its id, and though another worker has scored it otherwise."""
-    state, rows = state_of(), dict[bytes, bytes]()
+    state = state_of()
+    rows = dict[bytes, bytes]()
     first, again = record(1), record(1)
     again.scored = again.scored._replace(trace_id="other")
     origin = Origin("rag.traces", 0, 1, 0, 1)

@@ -83,7 +83,8 @@ def content(rows: dict[bytes, bytes]) -> dict[bytes, Any]:
 
 @cache
 def undisturbed(sizes: Sequence[int] = (1, 1, 3, 20)) -> dict[bytes, bytes]:
-    state, rows = state_of(), dict[bytes, bytes]()
+    state = state_of()
+    rows = dict[bytes, bytes]()
     for data in wire(sizes):
         apply(state, decode_scores(data))
     return commit(state, rows)
@@ -138,7 +139,8 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     alerts = [name for name in saved.meta if name.startswith("incidents/")]
     assert len(alerts) > 1
     for name in (*alerts, "labels", "fingerprints", "next_step"):
-        ours, theirs = json.loads(rows[row_key("m", name)]), saved.meta[name]
+        ours = json.loads(rows[row_key("m", name)])
+        theirs = saved.meta[name]
         for row in (ours, theirs):  # a worker has the texts of questions later, from its evidence
             if name.startswith("incidents/incident/"):
                 del row["incident"]["worst_questions"], row["incident"]["detail"]

@@ -60,7 +60,9 @@ def trace(rng: random.Random, number: int, service: str, at: float) -> ScoreReco
 
 
 def messages(seed: int, count: int = 1_500) -> list[list[ScoreRecord] | DocumentRecord]:
-    rng, made, at = random.Random(seed), list[list[ScoreRecord] | DocumentRecord](), START
+    rng = random.Random(seed)
+    made = list[list[ScoreRecord] | DocumentRecord]()
+    at = START
     number = 0
     while number < count:
         service = rng.choices(["hot", "cold"], [9, 1])[0]
@@ -150,7 +152,8 @@ def test_the_rows_do_not_depend_on_where_records_end() -> None:
 
 
 def test_most_of_a_busy_service_is_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, alone = state(), 0
+    one = state()
+    alone = 0
     apply = one.aggregator.apply
 
     def counted(scored: ScoredTrace) -> object:

@@ -213,7 +213,8 @@ def test_answers_to_the_same_question_are_held_against_each_other(
     # the three dots say nothing that could be compared
     assert (found["questions"], found["answers"]) == (2, 5)
     # of each answer against each before it: 4 of 5 and of 4 words, 2 of 2 and of 4, 2 of 2 and of 5
-    overlaps, names = found["overlaps"], ("precision", "recall", "f")
+    overlaps = found["overlaps"]
+    names = ("precision", "recall", "f")
     each = [[0.8, 1, 1], [1, 0.5, 0.4], [8 / 9, 2 / 3, 4 / 7]]
     for name, values in zip(names, each, strict=True):
         spread = statistics.fmean(values), statistics.pvariance(values)
@@ -269,7 +270,8 @@ def test_a_report_reads_tags_and_timings_of_a_csv(
 
 
 def test_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file, html = scores(tmp_path / "a.jsonl", [0.1, 0.5, 0.9]), tmp_path / "r.html"
+    file = scores(tmp_path / "a.jsonl", [0.1, 0.5, 0.9])
+    html = tmp_path / "r.html"
     shown(capfd, file, html=html)
     assert html.read_text().startswith("<!doctype html>")
 
@@ -430,7 +432,8 @@ def spans_file(path: Path) -> Path:
 def test_worst_traces_quote_what_nothing_supports(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    file, page = spans_file(tmp_path / "a.jsonl"), tmp_path / "a.html"
+    file = spans_file(tmp_path / "a.jsonl")
+    page = tmp_path / "a.html"
     out, _ = shown(capfd, file, html=page)
     assert "unsupported: '1950', 'a@b.example <i>'" in out
     text = page.read_text()

@@ -71,7 +71,8 @@ def test_pairing_sees_what_two_samples_cannot() -> None:
 @pytest.mark.parametrize(("n", "broken"), [(12, 0.1), (24, 0.05), (100, 0.05)])
 def test_answers_that_rarely_break_are_covered(n: int, broken: float) -> None:
     """The t interval covers .71 to .88 here: it is sure where hardly an answer broke."""
-    rng, covered = random.Random(n), 0
+    rng = random.Random(n)
+    covered = 0
     first = run_of({f"q{i}": float(i > 0) for i in range(n)}, "answered")
     for _ in range(200):
         second = {f"q{i}": float(i > 0 and rng.random() >= broken) for i in range(n)}

@@ -250,7 +250,9 @@ def test_a_rule_on_the_reference_checks_what_it_leaves_to_the_judge(
         other = Score("abstention_accuracy", "canary/judge", ScoreState.SCORED, 1.0)
         if not by_judge:
             own = Score("abstention_accuracy", "reference", ScoreState.SCORED, 0.0)
-            other.state, other.value, other.reason = ScoreState.UNSCORED, None, "judge_timeout"
+            other.state = ScoreState.UNSCORED
+            other.value = None
+            other.reason = "judge_timeout"
         run.add(scored_trace(f"t{number}", [own, other]), None)
     column = build_report([run], paired_by="trace_id").columns[0]
     rule = {"metric": "abstention_accuracy", "scorer": "reference", "threshold": 0.5}

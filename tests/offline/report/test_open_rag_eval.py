@@ -172,7 +172,8 @@ def test_what_is_written_is_read_again() -> None:
 
 
 def test_columns_without_a_value_are_known_at_the_end() -> None:
-    table, trace = OpenRagEvalTable(), Trace.model_validate(trace_dict())
+    table = OpenRagEvalTable()
+    trace = Trace.model_validate(trace_dict())
     for given in (None, trace, trace):
         table.add(judged(), given)
     assert table.empty == []

@@ -18,7 +18,8 @@ from tests.scored import line_of, result
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_numbers_are_those_of_the_windows(metric: str, whole: bool, weighted: bool) -> None:
     rng = random.Random(4)
-    run, windows = ScoredRun("a"), Windows(("24h",), min_samples=1)
+    run = ScoredRun("a")
+    windows = Windows(("24h",), min_samples=1)
     for number in range(80):
         value = float(rng.random() < 0.7) if whole else rng.random()
         pi = rng.choice((0.1, 0.5, 1.0)) if weighted else 1.0

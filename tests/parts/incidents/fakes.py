@@ -166,8 +166,10 @@ def play(
     Gives the state after each step (`-` none, `p` pending, `F` firing, `N` firing without data,
     `r` resolved) and every transition that was announced. `restarts`: a new engine for each step.
     """
-    engine, windows = AlertEngine([made]), FakeWindows()
-    states, announced = "", list[Alert]()
+    engine = AlertEngine([made])
+    windows = FakeWindows()
+    states = ""
+    announced = list[Alert]()
     for index, sign in enumerate(line):
         windows.estimates["bot", "", "error", "builtin"] = READINGS[sign]
         announced += engine.evaluate(windows, 1000.0 + index * step)

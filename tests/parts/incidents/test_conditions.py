@@ -36,7 +36,8 @@ def test_the_statistic_chooses_what_is_compared(statistic: str, tested: float) -
 
 @pytest.mark.parametrize(("op", "at"), [("<", "#.."), ("<=", "##."), (">", "..#"), (">=", ".##")])
 def test_operators_at_below_and_above_the_threshold(op: str, at: str) -> None:
-    made, windows = rule(op=op, statistic="value"), FakeWindows()
+    made = rule(op=op, statistic="value")
+    windows = FakeWindows()
     for sign, value in zip(at, (0.04, 0.05, 0.06), strict=True):
         windows.estimates["bot", "", "error", "builtin"] = make_estimate(value, 0.0, 1.0)
         found = read_condition(made, windows, "bot", "")

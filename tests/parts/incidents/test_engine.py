@@ -77,7 +77,8 @@ def test_an_alert_leads_to_its_runbook_or_to_that_of_its_rule(
     base = load_settings(environ={}, overrides={"alerts": alerts}).alerts.runbook_base
     own = "https://wiki.test/mine"
     rules = [rule(name="RagFaithfulnessLow"), rule(name="Mine", runbook=own)]
-    engine, windows = AlertEngine(rules, runbooks=base), FakeWindows()
+    engine = AlertEngine(rules, runbooks=base)
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.0)
     expected = {"RagFaithfulnessLow": link, "Mine": own}
@@ -99,7 +100,8 @@ def test_times_are_those_of_the_events() -> None:
 
 
 def test_an_alert_carries_its_evidence_and_refreshes_it_while_firing() -> None:
-    engine, windows = AlertEngine([rule(labels={"team": "search"})]), FakeWindows()
+    engine = AlertEngine([rule(labels={"team": "search"})])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     windows.bad = [Worst("t1", 1.0), Worst("t2", 1.0)]
     (fired,) = engine.evaluate(windows, 0.0)
@@ -121,7 +123,8 @@ def test_an_alert_carries_its_evidence_and_refreshes_it_while_firing() -> None:
 
 def test_a_summary_does_not_claim_the_condition_once_it_is_over() -> None:
     own = rule(keep_firing_for="1m", summary="{value} failed, even {lower} is above {threshold}")
-    engine, windows = AlertEngine([own]), FakeWindows()
+    engine = AlertEngine([own])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     (fired,) = engine.evaluate(windows, 0.0)
     assert fired.summary == "0.2 failed, even 0.18 is above 0.05"
@@ -136,7 +139,8 @@ def test_a_summary_does_not_claim_the_condition_once_it_is_over() -> None:
 
 
 def test_the_traces_that_an_alert_named_stay_named_whatever_is_worse_later() -> None:
-    engine, windows = AlertEngine([rule()]), FakeWindows()
+    engine = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     windows.bad = [Worst(f"t{number}", 1.0) for number in range(5)]
     (fired,) = engine.evaluate(windows, 0.0)
@@ -146,7 +150,8 @@ def test_the_traces_that_an_alert_named_stay_named_whatever_is_worse_later() -> 
 
 
 def test_worst_traces_that_the_windows_forget_stay_with_the_alert() -> None:
-    engine, windows = AlertEngine([rule()]), FakeWindows()
+    engine = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     windows.bad = [Worst("t1", 1.0)]
     engine.evaluate(windows, 0.0)
@@ -156,7 +161,8 @@ def test_worst_traces_that_the_windows_forget_stay_with_the_alert() -> None:
 
 
 def test_traces_on_the_good_side_are_no_evidence() -> None:
-    engine, windows = AlertEngine([rule()]), FakeWindows()
+    engine = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     windows.bad = [Worst("failed", 1.0), Worst("fine", 0.0)]
     (fired,) = engine.evaluate(windows, 0.0)
@@ -164,7 +170,8 @@ def test_traces_on_the_good_side_are_no_evidence() -> None:
 
 
 def test_no_data_is_told_in_the_summary() -> None:
-    engine, windows = AlertEngine([rule(no_data_for="1m")]), FakeWindows()
+    engine = AlertEngine([rule(no_data_for="1m")])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.0)
     windows.estimates["bot", "", "error", "builtin"] = None
@@ -179,7 +186,8 @@ def test_no_data_is_told_in_the_summary() -> None:
 
 
 def test_a_service_that_vanishes_is_no_data_too() -> None:
-    engine, windows = AlertEngine([rule(no_data_for="1m")]), FakeWindows()
+    engine = AlertEngine([rule(no_data_for="1m")])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.0)
     windows.estimates.clear()
@@ -190,7 +198,8 @@ def test_a_service_that_vanishes_is_no_data_too() -> None:
 
 
 def test_a_removed_rule_ends_its_alerts() -> None:
-    first, windows = AlertEngine([rule(), rule(name="Slow", **{"for": "5m"})]), FakeWindows()
+    first = AlertEngine([rule(), rule(name="Slow", **{"for": "5m"})])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     first.evaluate(windows, 0.0)
     second = AlertEngine([])
@@ -212,7 +221,8 @@ def test_a_removed_rule_ends_its_alerts() -> None:
 def test_a_rewritten_rule_ends_the_alerts_it_no_longer_means(
     changes: dict[str, object], reason: str
 ) -> None:
-    first, windows = AlertEngine([rule()]), FakeWindows()
+    first = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     first.evaluate(windows, 0.0)
     second = AlertEngine([rule(**changes)])
@@ -223,7 +233,8 @@ def test_a_rewritten_rule_ends_the_alerts_it_no_longer_means(
 
 
 def test_a_changed_threshold_keeps_the_alert_and_shows_the_new_one() -> None:
-    first, windows = AlertEngine([rule()]), FakeWindows()
+    first = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     first.evaluate(windows, 0.0)
     second = AlertEngine([rule(threshold=0.1)])
@@ -233,7 +244,8 @@ def test_a_changed_threshold_keeps_the_alert_and_shows_the_new_one() -> None:
 
 
 def test_a_segment_rule_keeps_an_alert_for_each_value() -> None:
-    engine, windows = AlertEngine([rule(segment="model")]), FakeWindows()
+    engine = AlertEngine([rule(segment="model")])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     windows.estimates["bot", "model=good", "error", "builtin"] = around(0.01)
     windows.estimates["bot", "model=bad", "error", "builtin"] = around(0.4)
@@ -244,14 +256,16 @@ def test_a_segment_rule_keeps_an_alert_for_each_value() -> None:
 
 
 def test_services_are_chosen_by_glob() -> None:
-    engine, windows = AlertEngine([rule(services=["search-*", "chat"])]), FakeWindows()
+    engine = AlertEngine([rule(services=["search-*", "chat"])])
+    windows = FakeWindows()
     for service in ("search-eu", "chat", "chat-eu"):
         windows.estimates[service, "", "error", "builtin"] = around(0.2)
     assert [alert.service for alert in engine.evaluate(windows, 0.0)] == ["chat", "search-eu"]
 
 
 def test_event_time_never_goes_back() -> None:
-    engine, windows = AlertEngine([rule(**{"for": "2m"})]), FakeWindows()
+    engine = AlertEngine([rule(**{"for": "2m"})])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 1000.0)
     engine.evaluate(windows, 10.0)
@@ -261,7 +275,9 @@ def test_event_time_never_goes_back() -> None:
 
 
 def test_event_time_does_not_go_back_over_a_restart_either() -> None:
-    first, second, windows = AlertEngine([rule()]), AlertEngine([rule()]), FakeWindows()
+    first = AlertEngine([rule()])
+    second = AlertEngine([rule()])
+    windows = FakeWindows()
     first.evaluate(windows, 1000.0)
     restarted(first, second)
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
@@ -270,7 +286,8 @@ def test_event_time_does_not_go_back_over_a_restart_either() -> None:
 
 def test_the_number_of_alerts_is_bounded_and_critical_ones_come_first() -> None:
     rules = [rule(name="A", severity="warning"), rule(name="B")]
-    engine, windows = AlertEngine(rules, max_alerts=5), FakeWindows()
+    engine = AlertEngine(rules, max_alerts=5)
+    windows = FakeWindows()
     for index in range(4):
         windows.estimates[f"s{index}", "", "error", "builtin"] = around(0.2)
     fired = engine.evaluate(windows, 0.0)
@@ -280,7 +297,8 @@ def test_the_number_of_alerts_is_bounded_and_critical_ones_come_first() -> None:
 
 
 def test_the_alert_resolved_longest_ago_makes_room() -> None:
-    engine, windows = AlertEngine([rule()], max_alerts=2), FakeWindows()
+    engine = AlertEngine([rule()], max_alerts=2)
+    windows = FakeWindows()
     bad, good = around(0.2), around(0.01)
     for now, older, newer in [(0.0, bad, bad), (60.0, good, bad), (120.0, good, good)]:
         windows.estimates["older", "", "error", "builtin"] = older
@@ -295,7 +313,8 @@ def test_the_alert_resolved_longest_ago_makes_room() -> None:
 
 def test_a_latency_alert_says_stage_and_quantile() -> None:
     made = rule(latency={"stage": "retrieval", "quantile": 0.99}, threshold=2, op=">")
-    engine, windows = AlertEngine([made]), FakeWindows()
+    engine = AlertEngine([made])
+    windows = FakeWindows()
     windows.latency["bot", "", "retrieval"] = [
         make_quantile(0.5, 0.1, 0.1, 0.1),
         make_quantile(0.99, 3.0, 2.5, 4.0),
@@ -308,7 +327,8 @@ def test_a_latency_alert_says_stage_and_quantile() -> None:
 
 
 def test_absence_fires_for_a_service_seen_before_and_ends_when_it_speaks() -> None:
-    engine, windows = AlertEngine([rule(absence=True, min_samples=10)]), FakeWindows()
+    engine = AlertEngine([rule(absence=True, min_samples=10)])
+    windows = FakeWindows()
     windows.counts = {("bot", "5m"): 3, ("bot", "24h"): 50, ("rare", "24h"): 9}
     assert engine.evaluate(windows, 0.0) == []
     windows.counts["bot", "5m"] = 0
@@ -321,7 +341,8 @@ def test_absence_fires_for_a_service_seen_before_and_ends_when_it_speaks() -> No
 
 
 def test_a_service_forgotten_by_every_window_ends_its_absence_with_the_reason() -> None:
-    engine, windows = AlertEngine([rule(absence=True, no_data_for="1m")]), FakeWindows()
+    engine = AlertEngine([rule(absence=True, no_data_for="1m")])
+    windows = FakeWindows()
     windows.counts = {("bot", "24h"): 50}
     assert len(engine.evaluate(windows, 0.0)) == 1
     windows.counts = {}
@@ -332,7 +353,8 @@ def test_a_service_forgotten_by_every_window_ends_its_absence_with_the_reason() 
 
 
 def test_a_rule_on_a_window_that_is_not_kept_has_no_data() -> None:
-    engine, windows = AlertEngine([rule()]), FakeWindows()
+    engine = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.0)
     windows.names = ("1h",)
@@ -341,7 +363,8 @@ def test_a_rule_on_a_window_that_is_not_kept_has_no_data() -> None:
 
 
 def test_rows_are_typed_and_survive_json() -> None:
-    engine, windows = AlertEngine([rule()]), FakeWindows()
+    engine = AlertEngine([rule()])
+    windows = FakeWindows()
     windows.estimates["bot", "", "error", "builtin"] = around(0.2)
     engine.evaluate(windows, 0.1)
     rows = engine.rows()
@@ -352,7 +375,8 @@ def test_rows_are_typed_and_survive_json() -> None:
 
 def test_fifty_services_and_fifteen_rules_are_evaluated_quickly() -> None:
     rules = [rule(name=f"R{index}", severity="warning") for index in range(15)]
-    engine, windows = AlertEngine(rules), FakeWindows()
+    engine = AlertEngine(rules)
+    windows = FakeWindows()
     for index in range(50):
         windows.estimates[f"s{index}", "", "error", "builtin"] = around(0.01)
     engine.evaluate(windows, 0.0)

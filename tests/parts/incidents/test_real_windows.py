@@ -52,7 +52,9 @@ def traced(index: int, at: float, *, failed: bool, total: float = 1.0) -> Scored
 
 def play(rules: list[AlertRule], traces: list[ScoredTrace], until: float) -> list[Alert]:
     """Feed traces in order, evaluate every 30 s of event time, collect the transitions."""
-    windows, engine, announced = Windows(specs=metric_specs()), AlertEngine(rules), list[Alert]()
+    windows = Windows(specs=metric_specs())
+    engine = AlertEngine(rules)
+    announced = list[Alert]()
     step = START
     waiting = iter([*traces, None])
     trace = next(waiting)

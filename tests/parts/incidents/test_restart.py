@@ -26,7 +26,9 @@ steps = st.lists(
 
 def run(plan: list[tuple[list[str], bool]], *, restarts: bool) -> tuple[list[Alert], list[Alert]]:
     """Every transition announced, and what is held at the end. At most 4 alerts have room."""
-    engine, windows, announced = AlertEngine(RULES, max_alerts=4), FakeWindows(), list[Alert]()
+    engine = AlertEngine(RULES, max_alerts=4)
+    windows = FakeWindows()
+    announced = list[Alert]()
     for index, (signs, restart) in enumerate(plan):
         targets = [(service, part) for service in SERVICES for part in ("", "model=m")]
         for (service, part), sign in zip(targets, signs, strict=True):

@@ -136,7 +136,8 @@ def test_two_people_who_ask_at_once_get_different_traces(
     desk = LabelDesk(backend.view, PartPageMaker(backend.view))
     desk._draw("bot", 4)
     entered, go_on = threading.Event(), threading.Event()
-    texts, asked = desk._text, list[str]()
+    texts = desk._text
+    asked = list[str]()
 
     def text(service: str, one: PoolTrace) -> dict[str, Any] | None:
         asked.append(one.trace_id)

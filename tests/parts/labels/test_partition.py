@@ -113,7 +113,8 @@ def test_a_repetition_is_counted_once_and_a_correction_in_its_place() -> None:
 
 def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
     tree = {"windows": ["5m", "1h"]}
-    state, rows = state_of(settings_of(**tree)), dict[bytes, bytes]()
+    state = state_of(settings_of(**tree))
+    rows = dict[bytes, bytes]()
     apply(state, [decode(one) for one in (trace(1), label(1, reported(7)))])
     commit(state, rows)
     again = reloaded(rows, settings=settings_of(**tree))
@@ -213,7 +214,8 @@ def test_crashes_and_redeliveries_leave_no_trace(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(join, "MOST_WAITING", FEW_WAITING)
     _, records = story()
     settings = settings_of(**TIGHT)
-    state, rows = state_of(settings), dict[bytes, bytes]()
+    state = state_of(settings)
+    rows = dict[bytes, bytes]()
     apply(state, [decode(data) for data in records])
     flat(state.step(), rows)
     outcomes = counted(state)

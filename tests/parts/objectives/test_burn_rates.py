@@ -124,7 +124,8 @@ def rules_text(slos: Sequence[SloSettings]) -> str:
 
 def scraped(events: Iterable[Event], until: float, every: int, each: float) -> dict[str, str]:
     """The counters at each scrape, as `promtool` writes a series."""
-    totals, series = dict.fromkeys(NAMES, 0.0), {name: ["0"] for name in NAMES}
+    totals = dict.fromkeys(NAMES, 0.0)
+    series = {name: ["0"] for name in NAMES}
     waiting = iter([*sorted(events), (math.inf, False)])
     at, bad = next(waiting)
     for scrape in range(START + every, round(until) + 1, every):
@@ -151,7 +152,8 @@ def expectations(
     seconds to a change of it; how many expectations that are; and which alerts fire."""
     series = scraped(events, until, every, each)
     labels = '{service="bot",slo="availability"}'
-    expected, fired = [], set[str]()
+    expected = []
+    fired = set[str]()
     for alert in BURN_RATE_ALERTS:
         own = changes(events, alert, target, until)
         fired |= {alert.name for _, fires in own if fires}

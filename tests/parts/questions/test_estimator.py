@@ -363,7 +363,8 @@ def to_bins(cheap: Numbers) -> tuple[Numbers, Numbers]:
     counts = np.bincount(places, minlength=10).astype(float)
     sums = np.bincount(places, cheap[known], minlength=10)
     filled = counts > 0
-    means, counts = sums[filled] / counts[filled], counts[filled]
+    means = sums[filled] / counts[filled]
+    counts = counts[filled]
     if known.all():
         return means[:, None], counts
     return np.append(means, np.nan)[:, None], np.append(counts, float((~known).sum()))

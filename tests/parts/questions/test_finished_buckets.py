@@ -80,7 +80,8 @@ def test_sums_are_those_of_buckets_read_for_the_first_time(late: float) -> None:
 @pytest.mark.parametrize("late", [0.0, 900.0, 7200.0])
 def test_times_are_those_of_windows_read_for_the_first_time(late: float) -> None:
     rng = random.Random(4)
-    traffic, windows = RequestBuckets(whole=True), Windows(["90m"])
+    traffic = RequestBuckets(whole=True)
+    windows = Windows(["90m"])
     now = START
     for number in range(600):
         now += rng.uniform(0, 300)

@@ -41,7 +41,8 @@ def grounded(value: float, **changes: object) -> Answer:
 
 def play(answers: list[Answer]) -> tuple[WatchedGoal, list[tuple[int, Alert]]]:
     """One look each five minutes; what moved, with its minute."""
-    watched, moved = WatchedGoal(), []
+    watched = WatchedGoal()
+    moved = []
     for number, answer in enumerate(answers):
         at = 5 * MINUTE * number
         moved += [(5 * number, alert) for alert in follow_goal(watched, answer, "bot", at)]
@@ -86,7 +87,8 @@ def test_a_goal_that_is_exactly_met_pages_at_most_once_in_90_days(name: str) -> 
     bins = 12 if window == "1h" else 288
     counted = np.concatenate(([0], rng.binomial(hourly // 12, share, looks + bins).cumsum()))
     number = bins * (hourly // 12)
-    watched, pages = WatchedGoal(), 0
+    watched = WatchedGoal()
+    pages = 0
     for look, good in enumerate(((counted[bins:] - counted[:-bins]) / number).tolist()):
         lower, upper = wilson_interval(good, number)
         now = replace(level(good, window=window), lower=lower, upper=upper)

@@ -80,9 +80,11 @@ def check(traces: ValuedTraces, service: str, start: float, end: float) -> int:
 
 @pytest.mark.parametrize("limit", [10_000, 60])
 def test_columns_follow_what_is_added_replaced_dropped_and_restored(limit: int) -> None:
-    rng, traces = random.Random(limit), ValuedTraces(limit)
+    rng = random.Random(limit)
+    traces = ValuedTraces(limit)
     rows: dict[SampleName, ValuedTrace] = {}
-    now, seen = START, 0
+    now = START
+    seen = 0
     for step in range(300):
         now += rng.uniform(0, 2 * KEPT_SECONDS / 300)
         # some are of a moment that another trace has, and some have been valued before

@@ -204,7 +204,8 @@ def drawn(rng: random.Random, segments: int, n: int, mean: float) -> dict[str, l
 @pytest.mark.parametrize(("segments", "before", "now"), [(2, 600, 100), (8, 1200, 300)])
 def test_chance_names_no_segment(segments: int, before: int, now: int) -> None:
     """All fall alike: at most 1 % of alerts may name a segment or a shift of shares."""
-    rng, named = random.Random(4), 0
+    rng = random.Random(4)
+    named = 0
     for _ in range(200):
         series = build_series_breakdown(
             "grounding",

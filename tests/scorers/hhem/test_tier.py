@@ -88,7 +88,8 @@ def test_a_trace_gets_its_value_with_the_worst_sentence_and_its_passage() -> Non
         answer="Click Forgot password on the login page to reset it [1]. Invoices are free.",
         sampling={"probability": 0.5},
     )
-    model, cost = Fake(), ScoringCost()
+    model = Fake()
+    cost = ScoringCost()
     one = score(trace, model, cost, fulltext=False)[HHEM]
     assert one.state is ScoreState.SCORED
     assert one.value == pytest.approx(0.5)

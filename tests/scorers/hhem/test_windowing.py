@@ -89,7 +89,8 @@ def padded(draw: st.DrawFn) -> tuple[list[str], list[bool]]:
     """Passages with some of the facts, filler up to 50 kB around each, and which facts are there;
     at times everything in one huge passage."""
     present = draw(st.lists(st.booleans(), min_size=4, max_size=4))
-    parts, left = [], 50_000
+    parts = []
+    left = 50_000
     for fact, here in zip(FACTS, present, strict=True):
         filler = draw(fillers)[:left]
         left -= len(filler)

@@ -230,7 +230,8 @@ def test_a_task_costs_its_cpu_time_or_the_share_of_the_time_for_which_it_held_it
 
 def test_a_worker_that_gets_no_core_is_busy_all_the_same() -> None:
     async def main() -> None:
-        workers, cost = CpuWorkers(1), ScoringCost()
+        workers = CpuWorkers(1)
+        cost = ScoringCost()
         async with workers.turn() as turn:
             await turn.run([CpuTask(1, lambda: time.sleep(0.2))], cost)
         await workers.close()
@@ -298,7 +299,8 @@ def test_workers_step_back_if_they_should_and_nobody_else_does(lower: int) -> No
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     async def main() -> None:
-        before, workers = niceness(), CpuWorkers(1, niceness=lower)
+        before = niceness()
+        workers = CpuWorkers(1, niceness=lower)
         async with workers.turn() as turn:
             (inside,) = await turn.run([CpuTask(1, niceness)], ScoringCost())
         await workers.close()

@@ -109,7 +109,8 @@ def judge_trace(
 ) -> tuple[dict[str, Score], FakeJudge, ScoringCost]:
     """The scores by metric, the judge, and the cost."""
     judge = judge or FakeJudge()
-    tier, cost = JudgeTier(judge, JudgeSettings.model_validate(settings)), ScoringCost()
+    tier = JudgeTier(judge, JudgeSettings.model_validate(settings))
+    cost = ScoringCost()
     scores = asyncio.run(tier.score(trace, cost))
     assert [(score.metric, score.scorer) for score in scores] == list(tier.pairs)
     return {score.metric: score for score in scores}, judge, cost

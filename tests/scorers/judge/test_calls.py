@@ -13,7 +13,9 @@ from ragmeter.scorers.judge.schemas import labels_schema
 
 from tests.scorers.judge.fakes import FakeJudge
 
-A, B, C = "a" * 12, "b" * 12, "c" * 12
+A = "a" * 12
+B = "b" * 12
+C = "c" * 12
 
 
 def test_a_fingerprint_of_several_is_one_of_their_set() -> None:

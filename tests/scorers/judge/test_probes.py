@@ -144,7 +144,8 @@ def test_a_changed_file_has_another_version() -> None:
 
 
 def test_the_first_run_is_the_baseline_of_the_next() -> None:
-    clock, cost = Clock(), ScoringCost()
+    clock = Clock()
+    cost = ScoringCost()
     probes = runner(FakeJudge(), clock)
     first = run(probes, cost)
     assert cost.requests == sum(sizes())
@@ -159,7 +160,8 @@ def test_the_first_run_is_the_baseline_of_the_next() -> None:
 
 
 def test_a_judge_that_changes_its_mind_is_seen() -> None:
-    judge, clock = FakeJudge(), Clock()
+    judge = FakeJudge()
+    clock = Clock()
     probes = runner(judge, clock)
     run(probes)
     judge.replies = {"umbrela": "1"}
@@ -173,7 +175,8 @@ def test_a_judge_that_changes_its_mind_is_seen() -> None:
 
 
 def test_another_served_model_with_the_same_verdicts_is_no_drift() -> None:
-    judge, clock = FakeJudge(), Clock()
+    judge = FakeJudge()
+    clock = Clock()
     probes = runner(judge, clock)
     run(probes)
     judge.fingerprints = dict.fromkeys(("umbrela", "attempted", "citation-support"), "e" * 12)
@@ -181,7 +184,8 @@ def test_another_served_model_with_the_same_verdicts_is_no_drift() -> None:
 
 
 def test_a_failed_call_is_unscored_with_its_reason_and_no_change() -> None:
-    judge, clock = FakeJudge(), Clock()
+    judge = FakeJudge()
+    clock = Clock()
     probes = runner(judge, clock)
     run(probes)
     judge.fails = lambda question: "judge_timeout"
@@ -196,7 +200,8 @@ def test_a_failed_call_is_unscored_with_its_reason_and_no_change() -> None:
 
 
 def test_what_failed_in_the_first_run_gets_its_baseline_later() -> None:
-    judge, clock = FakeJudge(), Clock()
+    judge = FakeJudge()
+    clock = Clock()
     judge.fails = lambda question: "x" if family(question) == "umbrela" else None
     probes = runner(judge, clock)
     run(probes)
@@ -217,7 +222,8 @@ def test_a_judge_that_breaks_leaves_a_reason() -> None:
 
 
 def test_the_schedule_and_the_baseline_survive_a_restart() -> None:
-    judge, clock = FakeJudge(), Clock()
+    judge = FakeJudge()
+    clock = Clock()
     probes = runner(judge, clock)
     assert probes.due
     run(probes)

@@ -30,7 +30,8 @@ def ask(
     first: FakeJudge, second: FakeJudge, trace: Trace, share: float = 1.0
 ) -> tuple[list[Score], Score, ScoringCost]:
     """All results, the last of them, and the cost."""
-    both, cost = SecondOpinion(tier(first), tier(second), share, "salt"), ScoringCost()
+    both = SecondOpinion(tier(first), tier(second), share, "salt")
+    cost = ScoringCost()
     scores = asyncio.run(both.score(trace, cost))
     assert [(score.metric, score.scorer) for score in scores] == list(both.pairs)
     return scores, scores[-1], cost

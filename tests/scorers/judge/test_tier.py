@@ -126,7 +126,9 @@ def test_one_failed_call_leaves_everything_else_as_it_was(number: int) -> None:
     judge = FakeJudge()
     judge.fails = lambda q: "judge_timeout" if judge.asked[number : number + 1] == [q] else None
     scores, _, _ = judge_trace(example(), judge, k=[3, 5])
-    failed, found, whole = family(judge.asked[number]), scores_of(scores), undisturbed()
+    failed = family(judge.asked[number])
+    found = scores_of(scores)
+    whole = undisturbed()
     may = {
         "umbrela": RANKING | NUGGETS,
         "citation-support": CITATIONS,
@@ -196,7 +198,8 @@ def test_a_broken_family_disturbs_no_other(
         raise RuntimeError("broken formula")
 
     monkeypatch.setattr(citations, "citation_scores", broken)
-    found, whole = scores_of(judge_trace(example(), k=[3, 5])[0]), undisturbed()
+    found = scores_of(judge_trace(example(), k=[3, 5])[0])
+    whole = undisturbed()
     assert {found[name] for name in CITATIONS} == {"internal_error"}
     assert all(found[name] == whole[name] for name in whole.keys() - CITATIONS)
     assert "broken formula" in caplog.text

@@ -23,8 +23,15 @@ DIM = 32  # the least that llama.cpp's kernels take without padding
 ALIGNMENT = 32  # GGUF's default for the start of the data and of each tensor
 SPREAD = 0.3  # standard deviation of a weight: enough for the answers to depend on the prompt
 
-UNKNOWN, CONTROL, NORMAL, BYTE = 2, 3, 1, 6  # token types of GGUF
-UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9  # value types of GGUF
+UNKNOWN = 2
+CONTROL = 3
+NORMAL = 1
+BYTE = 6  # token types of GGUF
+UINT32 = 4
+INT32 = 5
+FLOAT32 = 6
+STRING = 8
+ARRAY = 9  # value types of GGUF
 
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
 

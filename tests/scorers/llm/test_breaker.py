@@ -165,7 +165,8 @@ def test_a_hopeless_failure_opens_at_once() -> None:
 def test_it_is_given_up_by_the_trial_that_fails_when_patience_is_over() -> None:
     clock = Clock()
     breaker = opened(a_breaker(clock))
-    begun, trials = clock.now, []
+    begun = clock.now
+    trials = []
     while not breaker.lost:
         wait = breaker.until_trial
         assert wait is not None

@@ -153,7 +153,8 @@ def test_a_limit_of_requests_a_minute_is_used_nearly_in_full() -> None:
 
     def refuse(in_flight: int, now: float) -> httpx.Response | None:
         nonlocal tokens, last
-        tokens, last = min(20.0, tokens + (now - last) * 12), now  # 12 requests a second
+        tokens = min(20.0, tokens + (now - last) * 12)
+        last = now  # 12 requests a second
         if tokens < 1:
             return httpx.Response(429, json={}, headers={"retry-after": "1"})
         tokens -= 1

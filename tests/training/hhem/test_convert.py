@@ -95,7 +95,8 @@ def test_a_conversion_that_breaks_off_leaves_the_earlier_one(
     score = HhemModel(folder).score("a", "b")
     other_weights(folder)
     before[WEIGHTS_NAME] = (folder / WEIGHTS_NAME).read_bytes()
-    write, calls = module._write_file, []
+    write = module._write_file
+    calls = []
 
     def breaks_off(path: Path, data: bytes) -> None:
         calls.append(path)

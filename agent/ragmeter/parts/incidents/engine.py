@@ -309,9 +309,11 @@ class AlertEngine:
                 return None
             del self._tracked[min(resolved)[1]]
         name, service, subject = key
-        segment, (metric, scorer) = subject, rule.watched
+        segment = subject
+        metric, scorer = rule.watched
         if rule.unscored is not None:
-            segment, (metric, _, scorer) = "", subject.partition(" ")
+            segment = ""
+            metric, _, scorer = subject.partition(" ")
         alert = Alert(
             id=alert_id(name, service, subject),
             rule=name,

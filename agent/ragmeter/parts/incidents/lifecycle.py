@@ -78,7 +78,8 @@ _GOAL_UNITS: Mapping[str, IncidentUnit] = {"fast": "seconds", "cost": "usd"}
 _MAIN_FAILURE = 0.85  # of all failures, from which on they are called by its kind
 _ASKED = 25  # worst traces whose questions are counted: the texts of as many are kept
 _MAX_OPEN = 200  # incidents that stand at once
-_SAME_SETS, _USUAL_SETS = 0.5, 0.25  # shares of one set of passages: the fault, and at most before
+_SAME_SETS = 0.5  # share of one set of passages among the bad answers, from which it is the fault
+_USUAL_SETS = 0.25  # its largest share before the fault
 
 _HARMFUL: frozenset[IncidentKind] = frozenset(
     {
@@ -558,12 +559,14 @@ class IncidentBook:
             if now - row.searched_at < pause or now - incident.opened_at > _LEVEL_SECONDS:
                 return
         row.searched_at = now
-        reader, service = self._reader, incident.service
+        reader = self._reader
+        service = incident.service
         onset = _onset_of(incident)
         facts = row.facts
         change = find_change(reader, service, onset, now)
         if change is not None:
-            facts.before, facts.change_share = change.before, change.share
+            facts.before = change.before
+            facts.change_share = change.share
             incident = replace(incident, change=change.change)
             onset = _at_change(onset, incident)
             incident = replace(incident, since=onset.at)
@@ -586,7 +589,8 @@ class IncidentBook:
             if found is not None:
                 name = _frozen_name(row.number, found.segment)
                 row.frozen.setdefault(name, Frozen(found.usual.value))
-                facts.segment_share, facts.rest = found.share, found.rest
+                facts.segment_share = found.share
+                facts.rest = found.rest
                 incident = replace(incident, segment=found.segment)
         start = max(onset.at, now - _LEVEL_SECONDS)
         if incident.question == "works":

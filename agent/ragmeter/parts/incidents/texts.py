@@ -419,7 +419,8 @@ def _effect(incident: Incident, facts: IncidentFacts) -> str:
         return ""
     hourly = harm * facts.hourly
     pace = f", some {hourly:,.0f} an hour" if hourly >= 1 else ""
-    about, whose = "about", ""
+    about = "about"
+    whose = ""
     if incident.unit == "points":  # of an index it is an estimate
         about = "an estimated" if harm < most else "up to"
     if incident.segment and harm < most:

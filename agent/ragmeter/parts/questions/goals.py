@@ -130,8 +130,9 @@ def _begin(answer: Answer, service: str, since: float, now: float) -> Alert:
 
 def _describe(alert: Alert, answer: Answer, level: Level, now: float) -> None:
     """Set what an alert says of the level; of `works` it tells the share that fails."""
-    goal, upper = answer.goal, level.upper
-    value, lower = level.value, level.lower
+    goal = answer.goal
+    value = level.value
+    lower, upper = level.lower, level.upper
     alert.op = ">" if answer.better == "lower" else "<"
     if goal is not None and upper is not None and answer.question == "works":
         goal = 1 - goal

@@ -366,7 +366,8 @@ class ValuedTraces:
         for service in {name.service for name in rows}:
             order = self._order[service]
             order.sort()
-            own, columns = self._samples[service], self._columns.setdefault(service, {})
+            own = self._samples[service]
+            columns = self._columns.setdefault(service, {})
             for _, trace in order:  # in order of time: each goes to the end of its columns
                 for question, by_source in own[trace].values.items():
                     for source in by_source:

@@ -377,7 +377,8 @@ class RequestSums:
         """
         if self.times is None:
             return None
-        counts, slow = self.times.sum(axis=2), self.times @ slowness
+        counts = self.times.sum(axis=2)
+        slow = self.times @ slowness
         return (counts[0], slow[0]), (counts[1], slow[1])
 
     def slow_variance(self, slowness: Numbers) -> float:
@@ -602,7 +603,8 @@ class RequestBuckets:
 
     def moments(self, width: int, first: float, last: float) -> tuple[list[int], Numbers]:
         """Return the numbers and moments of the buckets that begin in [first, last)."""
-        numbers, found = [], []
+        numbers = []
+        found = []
         for number in BucketRange(first, last, width).numbers:
             sums = self._buckets.get(TrafficKey(width, number))
             if sums is not None:

@@ -258,7 +258,8 @@ def _build_row(
         if rest1 and has_rest and rest0 and rest0.enough:
             row.unlike = compare_means((now, before), (rest1, rest0))
     elif now and now.enough and rest1 and has_rest:
-        row.new, row.unlike = True, compare_means((now, rest1))
+        row.new = True
+        row.unlike = compare_means((now, rest1))
     # A side of too few samples supports no claim; one without traffic needs none, nor does the
     # little that a new segment had before.
     past_side = None if row.new else before

@@ -108,7 +108,8 @@ def _describe_change(
     change: float, moved: Sequence[_TagRow], shifted: Sequence[_TagRow]
 ) -> Explanation:
     """Describe a change by the segments that changed most and those whose share moved."""
-    sentences, bad = [], []
+    sentences = []
+    bad = []
     if moved:
         tag, row = min(moved, key=lambda one: (_p(one[1]), -abs(one[1].rate)))
         before, now = (side.value if side else 0.0 for side in (row.before, row.now))
