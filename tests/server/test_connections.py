@@ -257,14 +257,15 @@ def test_bodies_that_do_not_come_go_before_those_who_ask_again(
     assert (gone, refused["connections"]) == (16, 16)
 
 
-def test_a_star_listens_on_both_families() -> None:
+@pytest.mark.parametrize("every", ["*", "::"])
+def test_every_address_is_of_both_families(every: str) -> None:
     async def ask() -> list[bytes]:
         settings = load_settings(
-            environ={}, overrides={"http": {"host": "*", "accept": ["open", "plain"]}}
+            environ={}, overrides={"http": {"host": every, "accept": ["open", "plain"]}}
         )
         number = free_port()
         replies = []
-        async with listen(web.Application(), "*", number, AccessPolicy(settings)) as url:
+        async with listen(web.Application(), every, number, AccessPolicy(settings)) as url:
             assert url == f"http://localhost:{number}"
             for host in ("127.0.0.1", "::1"):
                 reader, writer = await asyncio.open_connection(host, number)

@@ -59,7 +59,7 @@ class HttpSettings(SettingsSection):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="address to listen on; loopback by default; `*`: all of IPv4 and IPv6",
+        description="address to listen on; loopback by default; `*` or `::`: all of IPv4 and IPv6",
     )
     otlp_host: str | None = Field(
         None, min_length=1, description="another one for the port for traces; none: as `host`"

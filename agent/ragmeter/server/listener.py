@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ALL_ADDRESSES = "*"  # all addresses of IPv4 and IPv6
+ALL_ADDRESSES = frozenset(("*", "::"))  # each stands for all of IPv4 and IPv6
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 _OF_METRICS_PORT = OPEN_PATHS | {"/metrics", "/metrics/detail"}
 _OF_PROMETHEUS = ("/api/v1/", "/federate")
@@ -140,8 +140,8 @@ async def listen(
     try:
         try:
             loop = asyncio.get_running_loop()
-            # without an address asyncio listens on all of both families
-            address = None if host == ALL_ADDRESSES else host
+            # without an address asyncio listens on all of both families; with `::` on IPv6 alone
+            address = None if host in ALL_ADDRESSES else host
             server = await loop.create_server(connection, address, port, backlog=_BACKLOG)
         except OSError as error:
             why = str(error.strerror or error).rpartition("): ")[2]  # asyncio names the address
@@ -156,7 +156,7 @@ async def listen(
         async with background_task(limiter.watch()):
             try:
                 shown = f"[{host}]" if ":" in host else host
-                shown = "localhost" if host == ALL_ADDRESSES else shown
+                shown = "localhost" if host in ALL_ADDRESSES else shown
                 scheme = "http" if access.certificate is None else "https"
                 yield f"{scheme}://{shown}:{server.sockets[0].getsockname()[1]}"
             finally:
