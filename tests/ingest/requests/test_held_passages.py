@@ -146,6 +146,24 @@ def test_a_tools_result_that_only_the_next_call_holds(attributes: dict[str, Any]
     assert left_out.missing["passages"] == "no_passages_captured"
 
 
+@pytest.mark.parametrize("server", [False, True])
+@pytest.mark.parametrize("key", ["pydantic_ai.all_messages", "all_messages_events"])
+def test_a_tools_result_that_only_the_messages_of_a_run_hold(key: str, server: bool) -> None:
+    reply = {"role": "assistant", "parts": [{"type": "text", "content": "A."}]}
+    run = Run(scope="pydantic-ai")
+    top = run.span("POST /ask", at=(0, 5), kind=2) if server else None
+    agent = run.span(
+        "agent run",
+        top,
+        (0, 4),
+        {"gen_ai.agent.name": "a", key: json.dumps([*GENAI, reply]), "final_result": "A."},
+    )
+    run.span("chat m", agent, (1, 2), {"gen_ai.operation.name": "chat"})
+    trace = only(run, tool_names=["read_pages"])
+    assert [passage.text for passage in trace.passages or ()] == TEXTS
+    assert (trace.query, trace.answer) == ("Q?", "A.")
+
+
 def test_a_tool_whose_text_is_no_list_counts_by_its_name_and_is_named() -> None:
     attributes = flattened("The weather is fine today in all of Lisbon.")
     run = Run()

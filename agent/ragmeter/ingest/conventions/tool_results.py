@@ -41,6 +41,8 @@ _MESSAGE_KEYS = (
     "confident.span.input",
     "input",
 )
+# All messages of a run of Pydantic AI, whose calls and tools may have been left out.
+_HISTORIES = ("pydantic_ai.all_messages", "all_messages_events")
 # Lists beside or within an answer that hold what the server searched for it: of Perplexity, Groq,
 # Dify, Flowise and Google's search.
 _SEARCHED = (
@@ -246,9 +248,18 @@ def _name(result: Mapping[str, Any], names: Mapping[str, str]) -> str:
     return given or next((name for name in called if name), "")
 
 
+def holds_history(span: Span) -> bool:
+    """Return whether a span has all messages of a run."""
+    return any(key in span.attributes for key in _HISTORIES)
+
+
 def read_reply_results(span: Span) -> list[ToolResult]:
-    """Return the results of tools that a reply tells: of the provider's own, or of an agent."""
-    for body in reply_bodies(span):
+    """Return the results of tools that a reply tells: of the provider's own, or of an agent.
+
+    The messages of a run tell them, too.
+    """
+    histories = [parse_nested_json(span.attributes.get(key)) for key in _HISTORIES]
+    for body in (*reply_bodies(span), *histories):
         results = read_tool_results(_reply_messages(body, 0))
         if results:
             return results

@@ -16,6 +16,7 @@ from ragmeter.ingest.conventions.given_documents import read_given_documents
 from ragmeter.ingest.conventions.prompt_passages import read_prompt_documents
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, SpanRole
 from ragmeter.ingest.conventions.tool_results import (
+    holds_history,
     read_call_messages,
     read_hosted_documents,
     read_reply_results,
@@ -119,7 +120,8 @@ def _held_elsewhere(node: SpanNode, settings: OtlpSettings) -> RetrievedPassages
         return hosted
     told = [(call, read_tool_results(sent)) for call, sent in zip(calls, messages, strict=True)]
     if not any(results for _, results in told):
-        told = [(one, read_reply_results(one.span)) for one in (*tops, *calls)]
+        runs = [below for below in nodes if below not in tops and holds_history(below.span)]
+        told = [(one, read_reply_results(one.span)) for one in (*tops, *runs[-1:], *calls)]
     named = {tool_name(below.span) for below in nodes if below.role is SpanRole.TOOL}
     only = named.pop() if len(named) == 1 else ""  # of results whose message names no tool
     for call, results in told:
