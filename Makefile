@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-UV_VERSION := 0.13.9
+UV_VERSION := $(shell sed -n '/^name = "uv"$$/{n;s/^version = "\(.*\)"$$/\1/p;}' uv.lock)
 APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 DOCS := .cache/docs

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from ragmeter.app.settings import load_settings
 
-from deploy.supply.audit import locked
 from deploy.supply.sbom import VARIANTS, requirements
 from deploy.supply.tools import exported
 from tests.deploy.commands import check
@@ -151,11 +150,6 @@ def test_every_installation_is_held_to_the_hashes() -> None:
         else:
             assert "--require-hashes" in command
             assert "--only-binary :all:" in command
-
-
-def test_uv_is_the_one_of_the_lock() -> None:
-    (version,) = [one["version"] for one in locked() if one["name"] == "uv"]
-    assert f"UV_VERSION := {version}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_locks_hold_what_the_project_needs() -> None:

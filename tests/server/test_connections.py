@@ -34,11 +34,15 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tenths of seconds in place of ten and more; none for idleness, which a client on a busy
-    machine cannot help."""
+    """Look often, but give a client on a busy machine all the time that it may need."""
     monkeypatch.setattr(module, "CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(module, "IDLE_SECONDS", PATIENCE)
-    monkeypatch.setattr(module, "WRITE_SECONDS", 0.5)
+    for name in ("IDLE_SECONDS", "WRITE_SECONDS", "HEAD_SECONDS"):
+        monkeypatch.setattr(module, name, PATIENCE)
+
+
+@pytest.fixture
+def short_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second for a head, in tests that are about slow ones."""
     monkeypatch.setattr(module, "HEAD_SECONDS", 0.5)
 
 
@@ -92,6 +96,7 @@ def test_a_client_that_speaks_grpc_is_told_the_cure(
 @pytest.mark.parametrize(
     "drip", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-a: "], ids=["silent", "slow"]
 )
+@pytest.mark.usefixtures("short_heads")
 def test_who_does_not_finish_a_head_is_closed(drip: bytes, asked: Asked) -> None:
     async def ask(port: Port) -> tuple[bytes, Counter[str]]:
         reader, writer = await asyncio.open_connection(*port.address)
@@ -114,6 +119,7 @@ def test_who_does_not_finish_a_head_is_closed(drip: bytes, asked: Asked) -> None
     assert refused == {"slow": 1}
 
 
+@pytest.mark.usefixtures("short_heads")
 def test_who_asks_again_and_again_stays_and_an_idle_one_is_closed(
     monkeypatch: pytest.MonkeyPatch, asked: Asked
 ) -> None:
@@ -131,6 +137,7 @@ def test_who_asks_again_and_again_stays_and_an_idle_one_is_closed(
     assert asked(ask)["slow"] == 0, "to be idle is no offence"
 
 
+@pytest.mark.usefixtures("short_heads")
 def test_a_second_head_may_not_be_slow_either(asked: Asked) -> None:
     async def ask(port: Port) -> Counter[str]:
         streams = await asyncio.open_connection(*port.address)
@@ -143,7 +150,11 @@ def test_a_second_head_may_not_be_slow_either(asked: Asked) -> None:
     assert asked(ask)["slow"] == 1
 
 
-def test_who_takes_nothing_of_an_answer_is_closed(asked: Asked) -> None:
+def test_who_takes_nothing_of_an_answer_is_closed(
+    monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.5)
+
     async def ask(port: Port) -> Counter[str]:
         _, writer = await asyncio.open_connection(*port.address, limit=2**10)
         writer.write(ASK.replace(b"healthz", b"large"))
@@ -157,11 +168,7 @@ def test_who_takes_nothing_of_an_answer_is_closed(asked: Asked) -> None:
     assert asked(ask)["slow"] == 1
 
 
-def test_beyond_the_limit_the_idlest_goes_and_whoever_comes_is_served(
-    monkeypatch: pytest.MonkeyPatch, asked: Asked
-) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)  # nobody goes for being slow
-
+def test_beyond_the_limit_the_idlest_goes_and_whoever_comes_is_served(asked: Asked) -> None:
     async def ask(port: Port) -> tuple[int, Counter[str]]:
         crowd = [await asyncio.open_connection(*port.address) for _ in range(20)]
         late = await asyncio.open_connection(*port.address)
@@ -178,11 +185,7 @@ def test_beyond_the_limit_the_idlest_goes_and_whoever_comes_is_served(
     assert refused == {"connections": 13}
 
 
-def test_who_is_being_served_is_never_pushed_out(
-    monkeypatch: pytest.MonkeyPatch, asked: Asked
-) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)
-
+def test_who_is_being_served_is_never_pushed_out(asked: Asked) -> None:
     async def ask(port: Port) -> tuple[bytes, bytes]:
         busy = []
         for _ in range(8):
@@ -230,10 +233,7 @@ def test_a_head_has_bounds(head: bytes, asked: Asked) -> None:
     assert asked(ask).split(b" ")[1] == b"400"
 
 
-def test_bodies_that_do_not_come_go_before_those_who_ask_again(
-    monkeypatch: pytest.MonkeyPatch, asked: Asked
-) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)
+def test_bodies_that_do_not_come_go_before_those_who_ask_again(asked: Asked) -> None:
     unfinished = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx"
 
     async def ask(port: Port) -> tuple[int, Counter[str]]:
@@ -402,10 +402,8 @@ def client_context(*protocols: str, trusting: bool = True) -> ssl.SSLContext:
 
 
 def test_grpc_over_tls_is_told_the_cure_and_others_get_http_1(
-    certificate: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    certificate: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)  # a handshake takes long under load
-
     async def ask(port: Port) -> tuple[bytes, bytes]:
         replies = []
         for protocols, first in (
@@ -453,10 +451,7 @@ def test_who_comes_without_tls_or_without_trust_is_named_once(
     certificate: Path,
     asked: Asked,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "HEAD_SECONDS", PATIENCE)  # a handshake takes long under load
-
     async def ask(port: Port) -> Counter[str]:
         for _ in range(3):
             if plain:
