@@ -466,3 +466,74 @@ def test_an_ai_service_of_quarkus_is_the_request_with_its_retrieval_time() -> No
     trace = only(run)
     assert (trace.query, trace.answer) == ("How long?", "24 months.")
     assert trace.timings == {"total": 3.0, "generation": 2.0}
+
+
+def test_an_agent_of_mastra_may_tell_its_texts_under_names_of_its_own() -> None:
+    run = Run(scope="@mastra/otel")
+    agent = run.span(
+        "invoke_agent help",
+        None,
+        (0, 5),
+        {
+            "mastra.span.type": "agent_run",
+            "gen_ai.operation.name": "invoke_agent",
+            "mastra.agent_run.input": json.dumps([{"role": "user", "content": "How long?"}]),
+            "mastra.agent_run.output": json.dumps({"text": A, "files": []}),
+        },
+    )
+    run.span("chat m", agent, (1, 2), {"gen_ai.operation.name": "chat"})
+    trace = only(run)
+    assert (trace.query, trace.answer) == ("How long?", A)
+
+
+def test_a_chain_named_after_a_retrieval_that_has_answered_is_no_retriever() -> None:
+    run = Run(scope="langfuse-sdk")
+    found = [{"pageContent": B, "metadata": {}}, {"pageContent": C, "metadata": {}}]
+    chain = run.span(
+        "Conversational Retrieval QA Chain",
+        attributes={
+            "langfuse.observation.type": "chain",
+            "langfuse.observation.input": json.dumps({"question": "How long?"}),
+            "langfuse.observation.output": json.dumps({"text": A, "sourceDocuments": found}),
+        },
+    )
+    run.span("llm", chain, (0.1, 0.2), {"langfuse.observation.type": "generation"})
+    trace = only(run)
+    assert (trace.query, trace.answer) == ("How long?", A)
+    assert [passage.text for passage in trace.passages or ()] == [B, C]
+
+
+def test_a_reply_that_llama_index_prints_with_its_role_is_read_without() -> None:
+    run = Run()
+    run.span(
+        "OpenAI.chat",
+        attributes={KIND: "LLM", **messages("How long?"), "output.value": f"assistant: {A}"},
+    )
+    assert only(run).answer == A
+
+
+@pytest.mark.parametrize("text", [A, "It's 'quoted', media='x', and ends."])
+@pytest.mark.parametrize("media", ["media='null', ", ""])
+def test_documents_that_spring_prints_keep_their_texts(text: str, media: str) -> None:
+    run = Run(scope="org.springframework.boot")
+    top = run.span("POST /ask", at=(0, 5), kind=2)
+    shown = [
+        f"Document{{id='d{n}', text='{one}', {media}metadata={{distance=0.2}}, score=0.8}}"
+        for n, one in enumerate((text, B))
+    ]
+    run.span(
+        "pg_vector query",
+        top,
+        (1, 2),
+        {
+            "spring.ai.kind": "vector_store",
+            "db.system": "pg_vector",
+            "db.operation.name": "query",
+            "db.vector.query.content": "How long?",
+            "db.vector.query.response.documents": json.dumps(shown),
+        },
+    )
+    run.span("chat m", top, (3, 4), {"gen_ai.operation.name": "chat", "gen_ai.completion": A})
+    trace = only(run)
+    assert [passage.text for passage in trace.passages or ()] == [text, B]
+    assert [passage.id for passage in trace.passages or ()] == ["d0", "d1"]

@@ -188,6 +188,22 @@ def test_results_of_an_earlier_turn_are_not_of_this_one() -> None:
     assert call(with_body({"messages": turns})).passages is None
 
 
+AZURE_HIT = {"content": TEXTS[0], "title": "d", "chunk_id": "0"}
+
+
+def azure(context: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "choices": [{"message": {"role": "assistant", "content": "A.", "context": context}}],
+    }
+
+
+def test_what_azure_retrieved_and_did_not_cite_is_a_passage() -> None:
+    retrieved = [{"content": TEXTS[1], "chunk_id": "1"}, AZURE_HIT]
+    body = azure({"citations": [AZURE_HIT], "all_retrieved_documents": retrieved})
+    trace = call({KIND: "LLM", "input.value": "Q?", "output.value": json.dumps(body)})
+    assert [passage.text for passage in trace.passages or ()] == TEXTS
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -218,6 +234,28 @@ def test_results_of_an_earlier_turn_are_not_of_this_one() -> None:
                 }
             ]
         },
+        {
+            "candidates": [
+                {
+                    "content": {"role": "model", "parts": [{"text": "A."}]},
+                    "groundingMetadata": {
+                        "groundingChunks": [
+                            {"retrievedContext": {"uri": "u", "ragChunk": {"text": TEXTS[0]}}}
+                        ]
+                    },
+                }
+            ]
+        },
+        azure({"messages": [{"role": "tool", "content": json.dumps({"citations": [AZURE_HIT]})}]}),
+        azure(
+            {
+                "citations": [AZURE_HIT],
+                "all_retrieved_documents": [
+                    AZURE_HIT,
+                    {"content": TEXTS[1], "filter_reason": "score"},
+                ],
+            }
+        ),
         {
             "choices": [
                 {

@@ -274,11 +274,24 @@ def _score(layers: list[Mapping[str, Any]]) -> tuple[float | None, str]:
     return None, ""
 
 
+def _spring_text(text: str) -> str | None:
+    """Return the text of a document of Spring AI as Java prints it, None where it has no end.
+
+    Quotes are not escaped: the text goes to the last `metadata`, less a `media` right before it.
+    """
+    _, _, rest = text.partition("text='")
+    held, ended, _ = rest.rpartition("', metadata={")
+    if not ended:
+        return None
+    before, media, kind = held.rpartition("', media='")
+    return before if media and "'" not in kind else held
+
+
 def _read_repr(text: str) -> RetrievedDocument | None:
     """Read the repr of a framework's document object, None for ordinary text.
 
-    LangChain's repr holds the whole text. Those of others are cut or mixed with other fields and
-    are never used as text.
+    Those of LangChain and Spring AI hold the whole text. Those of others are cut or mixed with
+    other fields and are never used as text.
     """
     head = text[:64]
     if "page_content=" not in text[:4096] and not _CUT_REPR.match(head):
@@ -288,6 +301,9 @@ def _read_repr(text: str) -> RetrievedDocument | None:
     identity = next((group for group in match.groups() if group), "") if match else ""
     if whole is not None and (whole.start() == 0 or _CUT_REPR.match(head)):
         content = unquote_repr(whole[1]) or None
+        return RetrievedDocument(id=identity, text=content, gap=_document(content).gap)
+    if head.startswith("Document{id="):
+        content = _spring_text(text)
         return RetrievedDocument(id=identity, text=content, gap=_document(content).gap)
     if _CUT_REPR.match(head) or _CUT_PAGE_CONTENT.match(text):
         return RetrievedDocument(id=identity, gap=Reason.PASSAGES_TRUNCATED)

@@ -60,6 +60,7 @@ _PARSERS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(("input_tokens", "output_tokens"), parse_count),
     "cost_usd": parse_cost,
 }
+_REPLIES = ("answer", "text", "response")  # beside documents: that is no retriever
 _CONTEXTS = ("context", "contexts", "documents")  # of what a function returns
 _MIN_WORDS = 6  # of a text that a retriever gives back
 _OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embedding calls
@@ -247,6 +248,8 @@ def recognise_retrieval(span: Span, content: SpanContent, output_value: Any) -> 
         return
     opened = parse_nested_json(output_value)
     documents = None
+    if isinstance(opened, dict) and any(isinstance(opened.get(key), str) for key in _REPLIES):
+        return  # a chain that has answered, with what it retrieved beside
     if isinstance(opened, dict):  # Dify: {"result": [...]}; a function's own: {"context": "..."}
         listed = next((one for one in opened.values() if isinstance(one, list)), None)
         text = first_value(opened, _CONTEXTS)

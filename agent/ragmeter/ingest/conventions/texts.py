@@ -463,6 +463,8 @@ def find_answer(value: Any) -> tuple[str | None, Reason | None]:
         value = events
     if isinstance(value, str) and value.strip() == "null":  # as JSON says that nothing was given
         return None, None
+    if isinstance(value, str):  # LlamaIndex prints a reply with its role
+        value = value.removeprefix("assistant: ")
     text, gap = _find(value, key_list("answer"), "assistant", Reason.ANSWER_TRUNCATED)
     return ("", None) if text is None and gap is None and _is_empty_reply(value) else (text, gap)
 

@@ -398,18 +398,50 @@ def _hosted_list(node: Mapping[str, Any]) -> list[Any] | None:
                 for chunk in chunks
                 if isinstance(chunk, dict)
             )
-            held = [context for context in contexts if isinstance(context, dict)]
+            held = [_context_text(context) for context in contexts if isinstance(context, dict)]
             return held or _web_pages(chunks) or None
     for key in _SEARCHED:
         listed = _listed(node.get(key))
         if listed and has_texts(read_documents(listed)):
             return listed
     context = node.get("context")  # Azure OpenAI on your data
-    cited = context.get("citations") if isinstance(context, dict) else None
-    if isinstance(cited, list):
-        return cited
+    if isinstance(context, dict) and (found := _azure_documents(context)) is not None:
+        return found
     if kind == "web_fetch_result":
         return [document_of_part(node.get("content"))]
     if kind == "search_result" and isinstance(node.get("content"), list):  # Anthropic
         return [document_of_part(node)]
     return None
+
+
+def _context_text(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what Vertex AI retrieved, whose text may stand in the chunk of its engine alone."""
+    chunk = context.get("ragChunk") or context.get("rag_chunk")
+    if context.get("text") or not isinstance(chunk, dict):
+        return context
+    return {**context, "text": chunk.get("text")}
+
+
+def _azure_documents(context: Mapping[str, Any]) -> list[Any] | None:
+    """Return what Azure OpenAI found in the data of the application: cited first, then the rest.
+
+    Older versions give it as the message of a tool. What a filter left out was not given to the
+    model.
+    """
+    messages = context.get("messages")
+    if isinstance(messages, list):
+        told = (parse_nested_json(one.get("content")) for one in messages if isinstance(one, dict))
+        context = next((one for one in told if isinstance(one, dict) and "citations" in one), {})
+    cited = context.get("citations")
+    retrieved = context.get("all_retrieved_documents")
+    if not isinstance(cited, list):
+        return None
+    texts = [one.get("content") for one in cited if isinstance(one, dict)]
+    more = [
+        one
+        for one in (retrieved if isinstance(retrieved, list) else ())
+        if isinstance(one, dict)
+        and not one.get("filter_reason")
+        and one.get("content") not in texts
+    ]
+    return [*cited, *more[:_MAX_RESULTS]]

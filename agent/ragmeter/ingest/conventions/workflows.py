@@ -56,12 +56,12 @@ def read_langflow(span: Span, full: bool = True) -> SpanContent:
 
 
 def read_mastra(span: Span, full: bool = True) -> SpanContent:
-    """Read a workflow of Mastra, or a search of its vectors that tells what it found."""
+    """Read a workflow or an agent of Mastra, or a search of its vectors that tells its results."""
     kind = str(span.attributes.get(_MASTRA_TYPE)).lower()
     content = SpanContent(convention="mastra")
     given: Any = span.attributes.get(f"mastra.{kind}.input")
     told: Any = span.attributes.get(f"mastra.{kind}.output")
-    if kind == "workflow_run":
+    if kind in ("workflow_run", "agent_run"):
         content.role = SpanRole.CHAIN
         fill_content(content, given, told)
     elif kind.startswith("rag_") and has_texts(read_documents(told)):
