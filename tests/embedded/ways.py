@@ -1,6 +1,6 @@
 """Ways in, as the conformance suite sees them. A source of another engine is one more class here.
 
-The contract of a source, which `test_conformance.py` tries on each:
+The contract of a source, which `test_sources_agree.py` tries on each:
 
 - it delivers: what was given is counted, once;
 - it acknowledges what is durable, and no earlier;

@@ -2,7 +2,8 @@
 
 The tree without the part runs every file of the fast tests that could see it: `dependents` has the
 rule, which leaves out files that test functions far below the parts. CI takes two parts out at
-once, `make acceptance` each of them alone. `ALL=1` before the command runs what is left out, too.
+once, `make acceptance` each of them and the segments alone. `ALL=1` before the command runs what is
+left out, too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,15 @@ REMOVED = (
     pytest.param(("index", "objectives"), id="both"),
     pytest.param(("index",), id="index", marks=pytest.mark.long),
     pytest.param(("objectives",), id="objectives", marks=pytest.mark.long),
+    pytest.param(("segments",), id="segments", marks=pytest.mark.long),
 )
+# Files outside the folders of a part that are about it alone.
+BESIDE = {
+    "segments": (
+        Path("benchmarks", "segments.py"),
+        Path("tests", "benchmarks", "test_segments.py"),
+    )
+}
 
 FAST = "not (slow or real)"
 _BLOCK = re.compile(r"^```yaml\n.*?^```\n", re.MULTILINE | re.DOTALL)
@@ -75,6 +84,8 @@ def take_out(part: type[Part[Any]], copy: Path) -> None:
     """Take out of a copy the folders of a part, its lines in the list of parts and its settings."""
     for folder in list(copy.glob(f"**/parts/{part.name}")):
         shutil.rmtree(folder)
+    for path in BESIDE.get(part.name, ()):
+        (copy / path).unlink()
     lines = (copy / LISTED).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if part.package not in line and part.__name__ not in line]
     assert len(kept) == len(lines) - 2
