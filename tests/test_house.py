@@ -167,6 +167,18 @@ def test_a_class_name_stands_for_one_class() -> None:
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
+def own_fields(node: ast.ClassDef) -> list[str]:
+    """Names of the fields that the constructor of a dataclass takes."""
+    if not any("dataclass" in ast.unparse(one) for one in node.decorator_list):
+        return []
+    return [
+        field.target.id
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if "init=False" not in ast.unparse(field) and "ClassVar" not in ast.unparse(field)
+    ]
+
+
 def test_constructors_take_few_arguments() -> None:
     wide = {}
     for module, node in classes():
@@ -176,6 +188,9 @@ def test_constructors_take_few_arguments() -> None:
                 count = len(arguments.args) + len(arguments.kwonlyargs) - 1
                 if count > MAX_PARAMETERS:
                     wide[f"{module}.{node.name}"] = count
+        taken = own_fields(node)
+        if len(taken) > MAX_PARAMETERS and any(name.startswith("_") for name in taken):
+            wide[f"{module}.{node.name}"] = len(taken)
     assert wide == {}
 
 

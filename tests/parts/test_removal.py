@@ -40,12 +40,18 @@ REMOVED = (
     pytest.param(("objectives",), id="objectives", marks=pytest.mark.long),
     pytest.param(("segments",), id="segments", marks=pytest.mark.long),
 )
-# Files outside the folders of a part that are about it alone.
+# Files outside the folders of a part that are about it alone, and lines of others that name them.
 BESIDE = {
     "segments": (
         Path("benchmarks", "segments.py"),
         Path("tests", "benchmarks", "test_segments.py"),
     )
+}
+NAMING = {
+    "segments": {
+        Path("Makefile"): "benchmarks.segments",
+        Path("benchmarks", "README.md"): "| `segments` |",
+    }
 }
 
 FAST = "not (slow or real)"
@@ -86,6 +92,9 @@ def take_out(part: type[Part[Any]], copy: Path) -> None:
         shutil.rmtree(folder)
     for path in BESIDE.get(part.name, ()):
         (copy / path).unlink()
+    for path, words in NAMING.get(part.name, {}).items():
+        named = (copy / path).read_text("utf-8").splitlines(keepends=True)
+        (copy / path).write_text("".join(one for one in named if words not in one), "utf-8")
     lines = (copy / LISTED).read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if part.package not in line and part.__name__ not in line]
     assert len(kept) == len(lines) - 2

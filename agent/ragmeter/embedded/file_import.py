@@ -61,7 +61,14 @@ def import_traces(
         OSError: The file cannot be read; what came before the error is imported.
         StateUnavailable: The agent has died.
     """
-    return _TraceImport(agent, InputFile(path), progress, stopped, warn).run(limit)
+    importing = _TraceImport(
+        _agent=agent,
+        _source=InputFile(path),
+        _progress=progress,
+        _stopped=stopped,
+        _warn=warn,
+    )
+    return importing.run(limit)
 
 
 @dataclass(eq=False)
@@ -71,11 +78,11 @@ class _TraceImport:
     _progress: Callable[[int, int], None]
     _stopped: Callable[[], bool]
     _warn: Callable[[str], None]
-    _warned_at: float | None = None
-    _written: set[int] = field(default_factory=set)
-    _batch: list[Item] = field(default_factory=list)
-    _bytes: int = 0
-    _since: float = 0.0  # when the first item of the batch came
+    _warned_at: float | None = field(default=None, init=False)
+    _written: set[int] = field(default_factory=set, init=False)
+    _batch: list[Item] = field(default_factory=list, init=False)
+    _bytes: int = field(default=0, init=False)
+    _since: float = field(default=0.0, init=False)  # when the first item of the batch came
 
     def __post_init__(self) -> None:
         self._result = ImportResult(empty=self._source.empty)
