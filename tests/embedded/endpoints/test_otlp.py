@@ -227,11 +227,12 @@ def test_gzip_and_what_is_none(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize("encoding", ["x-gzip", "deflate", "raw deflate", "zstd"])
+@pytest.mark.parametrize("encoding", ["x-gzip", "deflate", "raw deflate", "zlib", "zstd"])
 def test_other_compressions(tmp_path: Path, encoding: str) -> None:
     packers: dict[str, Callable[[bytes], bytes]] = {
         "x-gzip": gzip.compress,
         "deflate": zlib.compress,
+        "zlib": zlib.compress,
         "raw deflate": lambda body: zlib.compress(body, wbits=-15),
         "zstd": zstandard.ZstdCompressor().compress,
     }

@@ -177,6 +177,7 @@ _DECOMPRESSORS: dict[str, Callable[[bytes | bytearray, int], bytes]] = {
     "gzip": gunzip,
     "x-gzip": gunzip,
     "deflate": inflate,
+    "zlib": inflate,  # the Collector's other name for it
     "zstd": expand_zstd,
 }
 
