@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiokafka.errors import (
-    GroupAuthorizationFailedError,
-    TopicAuthorizationFailedError,
-    TransactionalIdAuthorizationFailed,
-)
-
 _WHERE = "(docs/kafka.md, Rights)"
 LACKING = f"the user lacks a right that the command needs {_WHERE}"
-
-_NEEDED = (
-    (TopicAuthorizationFailedError, "Read and Write of the topic"),
-    (GroupAuthorizationFailedError, "Read of the group"),
-    (TransactionalIdAuthorizationFailed, "Write and Describe of the transactional id"),
-)
 
 
 def missing_right(error: BaseException) -> str:
     """Return what the user of the workers needs, "" where an error is none of rights."""
-    for kind, needed in _NEEDED:
+    # late: commands say which package is missing, and so must start without it
+    from aiokafka.errors import (
+        GroupAuthorizationFailedError,
+        TopicAuthorizationFailedError,
+        TransactionalIdAuthorizationFailed,
+    )
+
+    for kind, needed in (
+        (TopicAuthorizationFailedError, "Read and Write of the topic"),
+        (GroupAuthorizationFailedError, "Read of the group"),
+        (TransactionalIdAuthorizationFailed, "Write and Describe of the transactional id"),
+    ):
         if isinstance(error, kind):
             (names,) = error.args or ("",)
             return name_right(needed, [names] if isinstance(names, str) else names)
