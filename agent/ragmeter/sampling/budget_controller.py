@@ -19,6 +19,7 @@ from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.sampling.budget_accounts import (
     CanaryShare,
+    SpendingPace,
     TokenBucket,
     open_accounts,
 )
@@ -227,7 +228,7 @@ class BudgetController:
         return self._services[service]
 
     def _pending_units(self, index: int) -> float:
-        return sum(d.pending * d.cost[index] for d in self._services.values())
+        return sum([d.pending * d.cost[index] for d in self._services.values()])
 
     def _take_in(self) -> None:
         """Settle what has come in. What is still under way is priced at the new cost."""
@@ -295,38 +296,33 @@ class BudgetController:
         Returns:
             The scale of each service for its load of the last hour, and for its recent load too.
         """
-        demands = list(self._services.items())
+        demands = list(self._services.values())
         pending = self._pending_units(index)
-        loads = [d.load * d.cost[index] for _, d in demands]
-        recent = [d.recent * d.cost[index] for _, d in demands]
-        total = sum(d.load for _, d in demands)
+        loads = [demand.load * demand.cost[index] for demand in demands]
+        recent = [demand.recent * demand.cost[index] for demand in demands]
+        total = sum([demand.load for demand in demands])
         cost = sum(loads) / total if total > 0 else self._average.cost[index]
         account.advance(now, passed, pending, cost)
         self._stride = min(
             self._stride, _DRAWN_SHARE * account.capacity(cost) / cost if cost else math.inf
         )
         pace = account.pace(pending, cost)
+        own = self._own_paces(index, now, passed)
+        usual = _allow(scales, loads, pace.steady, {at: own[at].steady for at in own})
+        return usual, _allow(usual, recent, pace.burst, {at: own[at].burst for at in own})
+
+    def _own_paces(self, index: int, now: float, passed: float) -> dict[int, SpendingPace]:
+        """Return the pace of each service with a share of its own, by its place among all."""
+        if not self._service_accounts:
+            return {}
         own = {}
-        for name, demand in demands:
+        for place, (name, demand) in enumerate(self._services.items()):
             if name in self._service_accounts:
                 bucket = self._service_accounts[name][index]
                 draw = demand.cost[index]
                 bucket.advance(now, passed, demand.pending * draw, draw)
-                own[name] = bucket.pace(demand.pending * draw, draw)
-        found = []
-        for part, load in enumerate((loads, recent)):
-            wanted = [scale * units for scale, units in zip(scales, load, strict=True)]
-            asked = [
-                min(units, own[name][part]) if name in own else units
-                for (name, _), units in zip(demands, wanted, strict=True)
-            ]
-            given = divide_fairly(pace[part], asked)
-            scales = [
-                scale * have / want if have < want else scale
-                for scale, have, want in zip(scales, given, wanted, strict=True)
-            ]
-            found.append(scales)
-        return found[0], found[1]
+                own[place] = bucket.pace(demand.pending * draw, draw)
+        return own
 
     def dump(self) -> dict[str, Any]:
         """Return the state for JSON: balances, the day's spend, learned costs."""
@@ -373,6 +369,28 @@ class BudgetController:
                 demand.pending = 0
             for name, number in pending.items():
                 self._find(name, self._updated or 0.0).pending += number
+
+
+def _allow(
+    scales: list[float], loads: list[float], pace: float, own: Mapping[int, float]
+) -> list[float]:
+    """Return scales with which services spend no more than a pace.
+
+    Args:
+        scales: The scale of each service until now.
+        loads: Units per second that each spends at a scale of 1.
+        pace: Units per second of all.
+        own: Units per second that a service may spend at most, by its place.
+    """
+    wanted = [scale * units for scale, units in zip(scales, loads, strict=True)]
+    asked = wanted
+    if own:
+        asked = [min(units, own.get(place, units)) for place, units in enumerate(wanted)]
+    given = divide_fairly(pace, asked)
+    return [
+        scale * have / want if have < want else scale
+        for scale, have, want in zip(scales, given, wanted, strict=True)
+    ]
 
 
 def _dump_accounts(accounts: _Accounts) -> dict[str, dict[str, float]]:

@@ -44,7 +44,7 @@ def cost_vector(cost: ScoringCost) -> CostVector:
 
 def blend_costs(old: CostVector, new: CostVector, part: float) -> CostVector:
     """Return `part` (0..1) of the new cost and the rest of the old one."""
-    a, b, c, d = (x + part * (y - x) for x, y in zip(old, new, strict=True))
+    a, b, c, d = [x + part * (y - x) for x, y in zip(old, new, strict=True)]
     return a, b, c, d
 
 
@@ -165,6 +165,8 @@ def divide_fairly(total: float, demands: Sequence[float]) -> list[float]:
     Returns:
         What each demand gets, in the same order.
     """
+    if len(demands) == 1:  # most agents have one service, and divide with each few traces
+        return [min(demands[0], total)]
     left = total
     given = [0.0] * len(demands)
     rising = sorted(range(len(demands)), key=demands.__getitem__)
