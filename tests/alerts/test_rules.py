@@ -173,7 +173,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["rules: [", "\x00", "rules: 2025-13-45", f"rules: {'9' * 5000}", "[" * 5000]
+    "text", ["rules: [", "\x00", "rules: 2025-13-45", f"rules: {'9' * 5000}", "[" * 1000]
 )
 def test_a_file_that_is_no_yaml_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rules.yaml"

@@ -88,11 +88,12 @@ def test_a_goal_that_is_exactly_met_pages_at_most_once_in_90_days(name: str) -> 
     counted = np.concatenate(([0], rng.binomial(hourly // 12, share, looks + bins).cumsum()))
     number = bins * (hourly // 12)
     watched = WatchedGoal()
+    kind, answer = level(share, window=window), grounded(share, goal=share)
     pages = 0
     for look, good in enumerate(((counted[bins:] - counted[:-bins]) / number).tolist()):
         lower, upper = wilson_interval(good, number)
-        now = replace(level(good, window=window), lower=lower, upper=upper)
-        moved = follow_goal(watched, grounded(0, level=now, goal=share), "bot", 300.0 * look)
+        now = replace(kind, value=good, lower=lower, upper=upper)
+        moved = follow_goal(watched, replace(answer, level=now), "bot", 300.0 * look)
         pages += sum(alert.state == "firing" for alert in moved)
     assert pages <= 2
 

@@ -6,6 +6,7 @@ Every position goes through every block, with full score matrices: slow and plai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ Floats = NDArray[np.float64]
 STEM = "t5.transformer.encoder."
 
 
+@cache
 def bucket(distance: int, buckets: int, largest: int) -> int:
     """Of key - query: keys to the right take the upper half of the buckets."""
     half = buckets // 2
