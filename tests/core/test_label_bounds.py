@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-import json
+from typing import TypeVar
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, bound_label
-from ragmeter.core.name_admission import NameAdmission
+from pydantic import TypeAdapter
+from ragmeter.core.label_bounds import OTHER_LABEL, LabelBounds, LabelState, bound_label
+from ragmeter.core.name_admission import AdmissionState, NameAdmission
+
+_T = TypeVar("_T")
 
 
 def test_long_values_are_cut_and_stay_apart() -> None:
@@ -52,7 +55,7 @@ def test_a_late_trace_takes_no_place() -> None:
 def test_what_is_kept_of_a_value_is_bounded() -> None:
     bounds = LabelBounds(1, 5, 20, lambda label: None)
     bounds.segment("a", "model", "m" * 1_000_000)
-    assert len(str(bounds.dump())) < 100
+    assert len(str(bounds.state().segments)) < 100
 
 
 def test_a_segment_value_without_data_frees_its_place() -> None:
@@ -65,13 +68,19 @@ def test_a_segment_value_without_data_frees_its_place() -> None:
     assert bounds.services_with_full_segments() == ["a"]
 
 
-def test_dump_and_load() -> None:
+def saved_again(kind: type[_T], state: _T) -> _T:
+    """A state as it comes back from JSON."""
+    adapter = TypeAdapter(kind)
+    return adapter.validate_json(adapter.dump_json(state))
+
+
+def test_a_state_is_restored() -> None:
     bounds = LabelBounds(2, 1, 50, lambda label: None)
     bounds.service("a")
     bounds.segment("a", "model", "x")
     again = LabelBounds(2, 1, 50, lambda label: None)
-    again.load(bounds.dump())
-    assert again.dump() == bounds.dump()
+    again.restore(saved_again(LabelState, bounds.state()))
+    assert again.state() == bounds.state()
     assert again.segment("a", "model", "y") == f"model={OTHER_LABEL}"
 
 
@@ -101,7 +110,7 @@ def test_a_flood_of_new_names_hides_no_service_that_keeps_sending() -> None:
         if names.admit("honest", float(second)):
             break
     assert second < 360
-    assert len(names.dump()[1][1]) <= 200
+    assert len(names.state.waiting) <= 200
 
 
 def test_a_name_of_two_minutes_takes_no_place_however_silent_the_others_are() -> None:
@@ -124,14 +133,14 @@ def test_few_at_a_time_lose_their_places() -> None:
     for minute in range(1, 60):
         for number in range(8):
             names.admit(f"steady-{number}", minute * MINUTE)
-    admitted, _, leaving = names.dump()
-    assert len(admitted) == 8
+    leaving = set(names.state.leaving)
+    assert len(names.state.admitted) == 8
     assert len(leaving) == 2
-    assert names.retain([*admitted]) == set(leaving)
+    assert names.retain([*names.state.admitted]) == leaving
     for minute in range(60, 65):
         for number in range(8):
             names.admit(f"steady-{number}", minute * MINUTE)
-    assert sum(name.startswith("steady") for name in names.dump()[0]) == 4
+    assert sum(name.startswith("steady") for name in names.state.admitted) == 4
 
 
 def test_reserved_services_always_have_a_place() -> None:
@@ -158,6 +167,5 @@ def test_saved_evidence_is_restored() -> None:
     names = squatted(2)
     names.admit("new", 10.0)
     again = NameAdmission(2)
-    saved = json.loads(json.dumps(names.dump()))
-    again.load(*saved)
-    assert again.dump() == saved
+    again.state = saved_again(AdmissionState, names.state)
+    assert again.state == names.state

@@ -10,15 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
-from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds
+from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds, LabelState
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.windows.buckets import SeriesKey
 from ragmeter.windows.windows import Windows
 
+_LABELS = TypeAdapter(LabelState)
 _MAX_FITTING = 1_000  # names of stages that are known to fit: bounds memory
 
 
@@ -122,11 +125,18 @@ class Admission:
             self._series.retain({pair for service in services for pair in windows.series(service)})
         return expired
 
-    def dump(self) -> dict[str, Any]:
-        """Return the state, JSON-able."""
-        return {"labels": self._bounds.dump(), "fingerprints": self._series.dump()}
+    def saved(self) -> dict[str, Any]:
+        """Return what a restart goes on with, JSON-able."""
+        return {
+            "labels": _LABELS.dump_python(self._bounds.state(), mode="json"),
+            "fingerprints": self._series.dump(),
+        }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` returned."""
-        self._bounds.load(state["labels"])
-        self._series.load(state["fingerprints"])
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved.
+
+        Raises:
+            ValueError: It makes no sense.
+        """
+        self._bounds.restore(_LABELS.validate_python(saved["labels"]))
+        self._series.load(saved["fingerprints"])

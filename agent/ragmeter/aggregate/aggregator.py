@@ -249,7 +249,7 @@ class Aggregator:
         rows, deleted = self.parts.changes()
         state = {
             "next_step": self._next_step,
-            **self.names.dump(),
+            **self.names.saved(),
         }
         return StateCommit(
             upto=0,
@@ -274,6 +274,6 @@ class Aggregator:
         self.counters.load(counters)
         if "next_step" not in meta:
             return
-        self.names.load(meta)
+        self.names.restore(meta)
         self.parts.restore(meta)
         self._next_step = meta["next_step"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
-from ragmeter.core.name_admission import NameAdmission
+from ragmeter.core.name_admission import AdmissionState, NameAdmission, SortedSet
 
 OTHER_LABEL = "__other__"
 
@@ -43,6 +43,14 @@ def excerpt(text: str, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+@dataclass(slots=True)
+class LabelState:
+    """The admitted services, and the values of their segments by service and tag."""
+
+    services: AdmissionState
+    segments: dict[str, dict[str, SortedSet]]
+
+
 class LabelBounds:
     """Admission of label values: services as `NameAdmission` has it, segments as they come.
 
@@ -66,7 +74,7 @@ class LabelBounds:
         self._chars = chars
         self._overflow = overflow
         self._services = NameAdmission(services, map(self.bound, reserved))
-        self._segments: dict[tuple[str, str], set[str]] = {}
+        self._segments: dict[str, dict[str, SortedSet]] = {}
 
     def service(self, name: str, admit: bool = True, now: float | None = None) -> str:
         """Return the label of a service.
@@ -89,7 +97,7 @@ class LabelBounds:
 
     def segment(self, service: str, tag: str, value: str) -> str:
         """Return `tag=value` with the value bounded."""
-        admitted = self._segments.setdefault((service, tag), set())
+        admitted = self._segments.setdefault(service, {}).setdefault(tag, set())
         name = self.bound(value)
         if name not in admitted:
             if len(admitted) >= self._max_values:
@@ -109,30 +117,29 @@ class LabelBounds:
     def retain_services(self, active: Iterable[str]) -> list[str]:
         """Forget services without data in any window, and return their names."""
         gone = self._services.retain(active)
-        for key in [key for key in self._segments if key[0] in gone]:
-            del self._segments[key]
+        for service in gone:
+            self._segments.pop(service, None)
         return sorted(gone)
 
     def services_with_full_segments(self) -> list[str]:
         """Return the services with a tag that takes no further value."""
-        full = {key[0] for key, values in self._segments.items() if len(values) >= self._max_values}
-        return sorted(full)
+        return sorted(
+            service
+            for service, tags in self._segments.items()
+            if any(len(values) >= self._max_values for values in tags.values())
+        )
 
     def retain_segments(self, service: str, active: Iterable[str]) -> None:
         """Forget segments `tag=value` of a service that no window holds any more."""
         active = set(active)
-        for (name, tag), values in self._segments.items():
-            if name == service:
-                values.intersection_update([one for one in values if f"{tag}={one}" in active])
+        for tag, values in self._segments.get(service, {}).items():
+            values.intersection_update([one for one in values if f"{tag}={one}" in active])
 
-    def dump(self) -> list[Any]:
-        """Return the admitted values as JSON-able data."""
-        services, evidence, leaving = self._services.dump()
-        segments = sorted([*key, sorted(values)] for key, values in self._segments.items())
-        return [services, segments, evidence, leaving]
+    def state(self) -> LabelState:
+        """Return what a restart goes on with."""
+        return LabelState(self._services.state, self._segments)
 
-    def load(self, state: list[Any]) -> None:
-        """Restore what `dump` returned."""
-        services, segments, evidence, leaving = state
-        self._services.load(services, evidence, leaving)
-        self._segments = {(service, tag): set(values) for service, tag, values in segments}
+    def restore(self, state: LabelState) -> None:
+        """Go on from a state."""
+        self._services.state = state.services
+        self._segments = state.segments
