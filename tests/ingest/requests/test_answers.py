@@ -227,6 +227,20 @@ def test_what_is_not_there_is_not_empty(attributes: dict[str, Any]) -> None:
     assert "answer" in trace.missing
 
 
+@pytest.mark.parametrize("length", [128, 1_000, 4_096])
+def test_an_answer_cut_without_a_mark_is_whole_in_the_reply(length: int) -> None:
+    whole = "Refunds are paid within 14 days. " * 200
+    for given, expected in ((whole[:length], whole.strip()), (whole[: length - 7], None)):
+        run = Run()
+        root = run.span(
+            "rag", attributes={KIND: "CHAIN", "input.value": "Q?", "output.value": given}
+        )
+        run.span("llm", root, (0.3, 0.4), {KIND: "LLM", **messages("Q?", whole)})
+        answer = only(run).answer
+        assert answer is not None
+        assert answer.strip() == (expected or given.strip())
+
+
 def test_an_empty_output_beside_a_reply_is_the_reply_and_a_guess() -> None:
     run = Run()
     root = run.span("rag", attributes={KIND: "CHAIN", "input.value": "Q?", "output.value": ""})

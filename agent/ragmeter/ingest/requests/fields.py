@@ -56,6 +56,14 @@ _MAX_PASSAGES_TEXT = 1_048_576
 _MAX_CITATIONS = 1_000
 _MAX_COST = 1e9  # USD; more is an error of the sender
 _MAX_PLAIN_QUESTION = 500  # characters of a line that is no prompt
+# Applications and their tracers cut texts at these lengths, often without a mark of it.
+_CUT_LENGTHS = frozenset(
+    [
+        *(2**power for power in range(7, 17)),
+        *(first * 10**zeros for first in (1, 2, 3, 4, 5, 8) for zeros in (2, 3, 4)),
+        *(120, 150, 250, 255, 4_095),
+    ]
+)
 _MAX_LOOKED_AT = 8  # spans that `ragmeter inspect` names for a missing field
 _MAX_NAMED_TOOLS = 16  # that `ragmeter inspect` names
 _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
@@ -407,10 +415,11 @@ class _RequestFields:
                 return choice
             # some write an empty output where they record none, or one that is not understood
             return replace(choice, guess=choice.guess or Guess.LAST_CALL)
-        if own.answer_gap is Reason.ANSWER_TRUNCATED:
+        if own.answer_gap is Reason.ANSWER_TRUNCATED or len(own.answer) in _CUT_LENGTHS:
             reply = self._reply()
             whole = reply.text if reply.gap is None else None
-            if whole is not None and whole.startswith(own.answer.rstrip(".…")):
+            begun = own.answer.rstrip(".…")
+            if whole is not None and len(whole) > len(begun) and whole.startswith(begun):
                 return reply
         return self._first([self.node], _ANSWER)
 
