@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from ragmeter.alerts.alert import Severity, check_template
-from ragmeter.core.durations import parse_duration
+from ragmeter.core.durations import parse_duration, parse_whole_seconds
 from ragmeter.core.errors import UsageError
 from ragmeter.core.files import load_of_parts, read_yaml
 from ragmeter.core.metric_specs import MetricSpec, base_name
@@ -193,7 +193,7 @@ class AlertRule(_RuleModel):
     @property
     def seconds(self) -> float:
         """The length of its window in seconds."""
-        return parse_duration(self.window)
+        return float(parse_whole_seconds(self.window))
 
     @property
     def tag(self) -> str:

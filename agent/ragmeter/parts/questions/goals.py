@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ragmeter.alerts.alert import Alert, alert_id, clean_text, format_number
-from ragmeter.core.durations import parse_duration
+from ragmeter.core.durations import parse_whole_seconds
 from ragmeter.parts.views import Answer, Level
 from ragmeter.windows.estimators import Z_95
 
@@ -102,8 +102,8 @@ def _level_of(answer: Answer) -> Level | None:
     """Return the level that is shown, over an hour at least."""
     levels = [answer.level] if answer.level is not None else []
     levels += answer.levels.values()
-    long = [one for one in levels if parse_duration(one.window) >= _LEAST_WINDOW]
-    return min(long, key=lambda one: parse_duration(one.window), default=None)
+    long = [one for one in levels if parse_whole_seconds(one.window) >= _LEAST_WINDOW]
+    return min(long, key=lambda one: parse_whole_seconds(one.window), default=None)
 
 
 def _begin(answer: Answer, service: str, since: float, now: float) -> Alert:
