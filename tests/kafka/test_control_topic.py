@@ -73,14 +73,17 @@ def test_garbage_changes_nothing(key: bytes | None, value: bytes) -> None:
 def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
     settings = load_settings(environ={}, overrides={"segments": ["tenant"]})
     state = state_of(settings)
-    for n in range(650):
-        tenant = "small" if n % 100 == 0 else "big"
-        apply(state, [record(n, timestamp=START + 6 * n, tags={"tenant": tenant})])
-    records = records_of((b"1", encode_control(state.control)))
+    records = [
+        record(n, timestamp=START + 6 * n, tags={"tenant": "big" if n % 100 else "small"})
+        for n in range(650)
+    ]
+    for first in range(0, len(records), 10):
+        apply(state, records[first : first + 10])
+    sent = records_of((b"1", encode_control(state.control)))
     strata = StratumClassifier(settings.segments)
     trace = make_trace(1, tags={"tenant": "small"})
     assert strata.classify(trace, [], START + 6000).name == "rest"
-    strata.apply_control(records.control)
+    strata.apply_control(sent.control)
     assert strata.classify(trace, [], START + 6000).name == "rare"
     assert strata.classify(make_trace(2, tags={"tenant": "big"}), [], START + 6000).name == "rest"
 

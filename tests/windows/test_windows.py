@@ -370,7 +370,7 @@ def test_state_is_bounded_however_long_the_stream() -> None:
     w = windows()
     store = Store()
     sizes = []
-    for i in range(8000):
+    for i in range(5000):
         w.add(trace(i, i * 600.0, {"error": 0.0}, timings={"total": 1.0}), "bot", ["model=a"])
         if i % 1000 == 999:
             store.write(w.drain())
