@@ -71,7 +71,10 @@ async def test_too_many_requests_is_waited_out() -> None:
         times.append(time.monotonic())
         return await replies(number)
 
-    async with serve(reply) as found, exporting(found.url) as (exporter, agent):
+    async with (
+        serve(reply) as found,
+        exporting(found.url, limits=FULL_BATCHES) as (exporter, agent),
+    ):
         exporter.put(done(number=10))
         await until_async(lambda: agent.counted() == {"sent": 10})
         assert times[1] - times[0] >= 0.99
