@@ -15,12 +15,7 @@ from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.cited_statements import CITATION_METRICS as CITED
 from ragmeter.metrics.nuggets import NUGGET_METRICS as NUGGETS
-from ragmeter.scorers.judge.cache import (
-    MOST_VERDICTS,
-    VERDICT_DAYS,
-    CachedJudge,
-    SqliteVerdictStore,
-)
+from ragmeter.scorers.judge.cache import VERDICT_DAYS, CachedJudge, SqliteVerdictStore
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
@@ -140,7 +135,7 @@ def judge(
 
     async def scenario(path: Path) -> list[Observed]:
         connection, _ = open_state(path, "normal", print)
-        store = SqliteVerdictStore(path, MOST_VERDICTS, VERDICT_DAYS)
+        store = SqliteVerdictStore(path, settings.cache.entries, VERDICT_DAYS)
         client = JudgeClient(settings)
         asking = CachedJudge(client, store)
         try:

@@ -43,7 +43,6 @@ from ragmeter.metrics import (
 )
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.comparison import Comparison
-from ragmeter.scorers.judge.cache import MemoryVerdictStore
 from ragmeter.scoring.scorer import Scorer
 from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
@@ -189,13 +188,13 @@ def main(arguments: list[str] | None = None) -> None:
                 "base_url": stub.base_url,
                 "model": "m",
                 "concurrency": 64,
+                "cache": {"entries": entries},
                 "input_usd_per_million": args.input_usd,
                 "output_usd_per_million": args.output_usd,
             }
             settings = load_settings(environ={}, overrides={"judge": judge})
             start = time.process_time()
-            tiers = ConfiguredTiers(settings, verdicts=MemoryVerdictStore(entries))
-            cost, _ = asyncio.run(judged(tiers.scorers["judge"], todo))
+            cost, _ = asyncio.run(judged(ConfiguredTiers(settings).scorers["judge"], todo))
             _row(f"judge (our side, {name})", time.process_time() - start, len(todo))
             rows.append((name, cost))
     print(

@@ -142,6 +142,12 @@ class ModelEndpoint(SettingsSection):
     )
 
 
+class JudgeCacheSettings(SettingsSection):
+    """The cache of verdicts."""
+
+    entries: int = Field(200_000, ge=0, description="verdicts kept; 0 keeps none")
+
+
 class JudgeBudgetSettings(SettingsSection):
     """Bounds on the use of the judge."""
 
@@ -218,6 +224,7 @@ class JudgeSettings(ModelEndpoint):
     )
     input_usd_per_million: float = Field(0, ge=0, description="price of a million tokens in")
     output_usd_per_million: float = Field(0, ge=0, description="price of a million tokens out")
+    cache: JudgeCacheSettings = JudgeCacheSettings()
     budget: JudgeBudgetSettings = JudgeBudgetSettings()
     second: SecondJudgeSettings = SecondJudgeSettings()
     probes: JudgeProbeSettings = JudgeProbeSettings()

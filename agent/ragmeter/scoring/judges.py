@@ -73,7 +73,7 @@ class ConfiguredJudges:
         judge = settings.judge
         client = self._add_client(MAIN_JUDGE, judge)
         if verdicts is None:
-            verdicts = cache.MemoryVerdictStore(cache.MOST_VERDICTS)
+            verdicts = cache.MemoryVerdictStore(judge.cache.entries)
         full = settings.privacy.content == "full"
         keeps = (lambda question: True) if full else cache.has_closed_schema
         first = JudgeTier(cache.CachedJudge(client, verdicts, count=count, keeps=keeps), judge)

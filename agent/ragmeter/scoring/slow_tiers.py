@@ -372,14 +372,13 @@ def build_slow_tiers(
     process. The state file is open already; it keeps the verdicts of the judge.
     """
     spending = TierSpending()
+    judge = settings.judge
     close = contextlib.ExitStack()
     verdicts = None
-    if settings.judge.base_url is not None:
-        from ragmeter.scorers.judge import cache
+    if judge.base_url is not None:
+        from ragmeter.scorers.judge.cache import VERDICT_DAYS, SqliteVerdictStore
 
-        verdicts = cache.SqliteVerdictStore(
-            settings.state.path, cache.MOST_VERDICTS, cache.VERDICT_DAYS
-        )
+        verdicts = SqliteVerdictStore(settings.state.path, judge.cache.entries, VERDICT_DAYS)
         close.callback(verdicts.close)
     tiers = ConfiguredTiers(
         settings,

@@ -41,9 +41,6 @@ _TRIM_EVERY = 64
 # A question that comes again comes within a month; older verdicts only take room.
 VERDICT_DAYS = 30.0
 
-# 60 MB of memory or file: the questions of some 20,000 judged traces, ten a trace.
-MOST_VERDICTS = 200_000
-
 
 class MemoryVerdictStore(dict[bytes, tuple[str, bytes]]):
     """A store in memory, for one run; the oldest of more than `entries` verdicts goes first."""
