@@ -321,7 +321,7 @@ def test_calls_with_many_arguments_name_them() -> None:
     assert calls == []
 
 
-# Where a line assigns to three things or more, or a call could unpack a literal.
+# Matches where a line assigns to three things or more, or where a call could unpack a literal.
 _PACKED = re.compile(r"(?m)^[^#=\n]*,[^#=\n]*,[^#=\n]* = |\*[(\[]")
 TOPS = ("agent", "exporters", "benchmarks", "deploy", "examples", "tests", "training")
 

@@ -148,7 +148,7 @@ _CODE_NAME = re.compile(r"(?:.*[\W_])?(?:pin|cvv2?|cvc2?|otp|tan)(?:[_-]code)?",
 _HEADER_NAME = re.compile(
     r"(?:.*[\W_])?(?:(?:proxy-?)?authorization|(?:set-?)?cookies?)", re.IGNORECASE
 )
-# What stands before the value of a field of JSON or of a printed dictionary, from its name on.
+# Matches a field of JSON or of a printed dictionary from its name on, up to its value.
 _FIELD = re.compile(r"""["']?[^\s"':=]{1,64}(["'])\s{0,3}:\s{0,3}(["'])(?=[^"'])""")
 _MIN_CODE = 3
 _MIN_PASSWORD = 4

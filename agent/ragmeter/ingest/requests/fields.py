@@ -696,10 +696,10 @@ class _RequestFields:
                 call.preview.cost_usd = reply_cost(call.span)
         summed = sum_usage(self.nodes)
         usage = asdict(summed)
+        if all(value is None for value in usage.values()):
+            return None, None
         if summed.cost_usd is not None and not 0 <= summed.cost_usd <= _MAX_COST:
             usage["cost_usd"] = None
-        if all(value is None for value in asdict(summed).values()):
-            return None, None
         counted = [call for call in self.calls if call.preview.input_tokens is not None]
         silent = [
             call

@@ -107,11 +107,13 @@ class RequestUsage:
 def sum_usage(nodes: Sequence[SpanNode]) -> RequestUsage:
     """Sum the tokens and costs of the nodes of a request, parents first."""
     counted = _with_usage(nodes, _tokens)
+    cached = [_cached(node) for node in counted]
+    inputs = [node.preview.input_tokens for node in counted]
     priced = [node.preview for node in _with_usage(nodes, _cost)]
     costs = [content.cost_usd for content in priced if content.cost_usd is not None]
     return RequestUsage(
-        _sum_tokens(_all_input(node) for node in counted),
-        _sum_tokens(_cached(node) for node in counted),
+        _sum_tokens(map(_all_input, inputs, cached)),
+        _sum_tokens(cached),
         _sum_tokens(node.preview.output_tokens for node in counted),
         round(math.fsum(costs), 12) if costs else None,  # 0.1 + 0.2 dollars are 0.3
     )
@@ -190,10 +192,8 @@ def _cached(node: SpanNode) -> int | None:
     return told or first_count(node.span.attributes, key_list("cached_input_tokens"))
 
 
-def _all_input(node: SpanNode) -> int | None:
+def _all_input(tokens: int | None, cached: int | None) -> int | None:
     """Return the tokens of input; cached ones that are more than these were counted apart."""
-    tokens = node.preview.input_tokens
-    cached = _cached(node)
     return tokens + cached if tokens is not None and cached and cached > tokens else tokens
 
 
