@@ -17,25 +17,21 @@ PACKAGES = ("ragmeter", "ragmeter_exporters")
 
 # A folder imports only folders on lower floors.
 FLOORS = {
-    "reasons": 0,
-    "cited_sources": 0,
-    "thoughts": 0,
-    "wrapped_answers": 0,
-    "json_answers": 1,
-    "trace": 2,
-    "core": 3,
-    **dict.fromkeys(("config", "metrics"), 4),
-    **dict.fromkeys(("ingest", "windows", "server"), 5),
-    **dict.fromkeys(("alerts", "sampling", "store", "console"), 6),
-    "scorers": 7,
-    "parts": 8,
-    "aggregate": 9,
-    "scoring": 10,
-    **dict.fromkeys(("embedded", "kafka", "canaries", "offline"), 11),
-    "exporters": 12,  # lies beside `agent/`, between what it shows and the composition root
-    "app": 13,
-    "cli": 14,
-    "__main__": 15,
+    **dict.fromkeys(("reasons", "answers"), 0),
+    "trace": 1,
+    "core": 2,
+    **dict.fromkeys(("config", "metrics"), 3),
+    **dict.fromkeys(("ingest", "windows", "server"), 4),
+    **dict.fromkeys(("alerts", "sampling", "store", "console"), 5),
+    "scorers": 6,
+    "parts": 7,
+    "aggregate": 8,
+    "scoring": 9,
+    **dict.fromkeys(("embedded", "kafka", "canaries", "offline"), 10),
+    "exporters": 11,  # lies beside `agent/`, between what it shows and the composition root
+    "app": 12,
+    "cli": 13,
+    "__main__": 14,
 }
 COMPOSITION_ROOT = "app"
 MAX_PARAMETERS = 8  # of a constructor; more want an object for some of them
@@ -86,27 +82,8 @@ def test_the_agent_holds_its_package_file_the_trace_and_folders() -> None:
     package = ROOT / "agent" / "ragmeter"
     entries = {path.name for path in package.iterdir() if path.name != "__pycache__"}
     files = {name for name in entries if (package / name).is_file()}
-    assert files == {
-        "__init__.py",
-        "__main__.py",
-        "reasons.py",
-        "cited_sources.py",
-        "json_answers.py",
-        "thoughts.py",
-        "wrapped_answers.py",
-        "trace.py",
-        "py.typed",
-    }
-    assert entries - files == set(FLOORS) - {
-        "__main__",
-        "reasons",
-        "cited_sources",
-        "json_answers",
-        "thoughts",
-        "wrapped_answers",
-        "trace",
-        "exporters",
-    }
+    assert files == {"__init__.py", "__main__.py", "reasons.py", "trace.py", "py.typed"}
+    assert entries - files == set(FLOORS) - {"__main__", "reasons", "trace", "exporters"}
 
 
 def test_no_module_imports_a_folder_on_the_same_or_a_higher_floor() -> None:

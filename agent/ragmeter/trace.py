@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ragmeter.cited_sources import read_nested_source, read_place, read_sources
-from ragmeter.json_answers import read_answer_text, read_json_sources
+from ragmeter.answers.cited_sources import read_nested_source, read_place, read_sources
+from ragmeter.answers.json_answers import read_answer_text, read_json_sources
+from ragmeter.answers.thoughts import find_thoughts, place_without, without_spans
 from ragmeter.reasons import Reason
-from ragmeter.thoughts import find_thoughts, place_without, without_spans
 
 SCHEMA = "ragmeter.trace/1"
 

@@ -155,4 +155,4 @@ def test_only_what_cannot_see_a_part_is_left_out() -> None:
         "tests/test_docs.py",  # reads pages
         "tests/test_packaging.py",  # starts processes
     } <= seeing
-    assert not {"tests/test_thoughts.py", "tests/windows/test_estimators.py"} & seeing
+    assert not {"tests/answers/test_thoughts.py", "tests/windows/test_estimators.py"} & seeing

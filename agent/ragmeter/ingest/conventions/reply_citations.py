@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragmeter.cited_sources import read_nested_source, read_place, read_sources
+from ragmeter.answers.cited_sources import read_nested_source, read_place, read_sources
+from ragmeter.answers.json_answers import read_json_answer
 from ragmeter.ingest.conventions.reply_facts import reply_bodies
 from ragmeter.ingest.conventions.values import parse_count, parse_nested_json, scalar_text
 from ragmeter.ingest.spans import Span
-from ragmeter.json_answers import read_json_answer
 from ragmeter.trace import json_citations
 
 _MAX_FOUND = 1_000  # citations of one reply

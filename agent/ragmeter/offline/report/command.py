@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ragmeter.answers.json_answers import read_answer_text
 from ragmeter.config.settings import Settings
 from ragmeter.console import terminal
 from ragmeter.console.streams import escape_control
@@ -20,7 +21,6 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.json_answers import read_answer_text
 from ragmeter.offline.report.document import report_document
 from ragmeter.offline.report.gate import GateOptions
 from ragmeter.offline.report.input_files import ReportInputSummary, TraceTexts, read_scored_file

@@ -55,7 +55,7 @@ from ragmeter.parts.questions.samples import (
     ValuedTrace,
     ValuedTraces,
 )
-from ragmeter.parts.questions.segments import WINDOW, segment_levels
+from ragmeter.parts.questions.segment_levels import WINDOW, segment_levels
 from ragmeter.parts.questions.settings import QuestionsSettings
 from ragmeter.parts.questions.traffic import (
     COARSE,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from ragmeter.json_answers import read_json_answer
+from ragmeter.answers.json_answers import read_json_answer
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.trace import Trace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from ragmeter.json_answers import read_answer_text, read_json_sources
-from ragmeter.wrapped_answers import read_wrapped_answer
+from ragmeter.answers.json_answers import read_answer_text, read_json_sources
+from ragmeter.answers.wrapped_answers import read_wrapped_answer
 
 from tests.tables import each_row
 

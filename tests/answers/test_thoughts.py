@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from ragmeter.answers.thoughts import find_thoughts, without_spans
 from ragmeter.metrics.builtin import PreparedTrace, score_cheap
-from ragmeter.thoughts import find_thoughts, without_spans
 from ragmeter.trace import Trace
 
 from tests.tables import each_row

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ragmeter.cited_sources import read_source
-from ragmeter.wrapped_answers import read_wrapped_answer
+from ragmeter.answers.cited_sources import read_source
+from ragmeter.answers.wrapped_answers import read_wrapped_answer
 
 # In lower case without `_`, `-` and blanks.
 ANSWER_KEYS = (

@@ -1,0 +1,1 @@
+"""What the user read of an answer: the text without thoughts and wrappings, and what it cites."""
