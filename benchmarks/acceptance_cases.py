@@ -22,8 +22,18 @@ from ragmeter.metrics.registry import metric_specs
 from training.devdata import rows, to_trace
 
 __all__ = [
-    *("MEAN_SIZES", "RATE_SIZES", "Case", "Floats", "Generator", "Population", "Traffic"),
-    *("binary", "heldout_cases", "quick_cases", "real_cases", "tuning_cases"),
+    "MEAN_SIZES",
+    "RATE_SIZES",
+    "Case",
+    "Floats",
+    "Generator",
+    "Population",
+    "Traffic",
+    "binary",
+    "heldout_cases",
+    "quick_cases",
+    "real_cases",
+    "tuning_cases",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -34,8 +44,14 @@ UMBRELA = "relevance"
 # A built-in score helps metrics of its own base name (or those that the registry names), so rates
 # with cheap scores of their own have a name each.
 RATES = (
-    *("answered", "citation_presence", "exact_match", "calculation", "recall_any_at_k"),
-    *("attribution_hit", "abstention_accuracy", "conflict_handled"),
+    "answered",
+    "citation_presence",
+    "exact_match",
+    "calculation",
+    "recall_any_at_k",
+    "attribution_hit",
+    "abstention_accuracy",
+    "conflict_handled",
 )
 
 
@@ -234,15 +250,23 @@ def _cases(
 def tuning_cases() -> list[Case]:
     """Return the cases that the estimators may be tuned on."""
     binaries = (
-        *((0.97, 0.06, 0.025), (0.97, 0.1, 0.01), (0.95, 0.1, 0.02), (0.9, 0.1, 0.01)),
-        *((0.98, 0.06, 0.01), (0.99, 0.2, 0.02), (0.8, 0.1, 0.05), (0.85, 0.01, 0.03)),
+        (0.97, 0.06, 0.025),
+        (0.97, 0.1, 0.01),
+        (0.95, 0.1, 0.02),
+        (0.9, 0.1, 0.01),
+        (0.98, 0.06, 0.01),
+        (0.99, 0.2, 0.02),
+        (0.8, 0.1, 0.05),
+        (0.85, 0.01, 0.03),
     )
     means = [
         *(zero_or_one(i, p) for i, p in enumerate((0.9, 0.95, 0.98, 0.99))),
         *(claims(4 + i, p) for i, p in enumerate((0.9, 0.95, 0.98))),
         grades(7, "grades, spread", (0.1, 0.2, 0.4, 0.3)),
         grades(8, "grades, high", (0.01, 0.02, 0.07, 0.9)),
-        *(beta(9, 8, 2), beta(10, 20, 1), spike(11, 0.97)),
+        beta(9, 8, 2),
+        beta(10, 20, 1),
+        spike(11, 0.97),
     ]
     kinds = [(r, *kind) for r in (0.3, 0.5, 0.7) for kind in ((0.8, 1), (0.95, 1), (0.9, 4))]
     return _cases(
@@ -284,8 +308,12 @@ def heldout_cases(seed: int) -> list[Case]:
         [correlated(i, between(0.8, 0.97), between(0.2, 0.8), (1, 1, 3)[i % 3]) for i in range(9)],
         bursty(calm, burst, support()),
         rates=[
-            *(between(0.08, 0.3), between(0.08, 0.3), between(0.3, 0.7)),
-            *(between(0.15, 0.25), between(0.4, 0.6), between(0.7, 0.85)),
+            between(0.08, 0.3),
+            between(0.08, 0.3),
+            between(0.3, 0.7),
+            between(0.15, 0.25),
+            between(0.4, 0.6),
+            between(0.7, 0.85),
         ],
         calls=between(4, 8),
         modes=between(2, 5),

@@ -21,7 +21,7 @@ import httpx
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks.acceptance import LEAST, START, Cell, Report, uniform_width
+from benchmarks.acceptance_report import LEAST, START, Cell, Report, uniform_width
 from tests.ports import free_port
 from tests.scorers.judge.stub_answers import Messages
 from tests.scorers.judge.stub_judge import StubJudge

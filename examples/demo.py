@@ -255,9 +255,14 @@ def main(arguments: Sequence[str]) -> None:
     os.environ["RAGMETER_JUDGE__BASE_URL"] = judge.base_url
     app(
         [
-            *("run", "--fresh", "--config", str(HERE / "demo.yaml")),
-            *("--replay", str(FOLDER / "demo-traces.jsonl")),
-            *("--feedback", str(FOLDER / "demo-labels.jsonl")),
+            "run",
+            "--fresh",
+            "--config",
+            str(HERE / "demo.yaml"),
+            "--replay",
+            str(FOLDER / "demo-traces.jsonl"),
+            "--feedback",
+            str(FOLDER / "demo-labels.jsonl"),
             *arguments,
         ]
     )

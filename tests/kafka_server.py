@@ -97,8 +97,14 @@ def fetch() -> Path:
         partial = cache / f"kafka-{VERSION}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         command = [
-            *(maven, "-q", "-B", "-f", str(ROOT / "tests/kafka/pom.xml"), COPY_JARS),
-            *(f"-Dkafka.version={VERSION}", "-DincludeScope=runtime"),
+            maven,
+            "-q",
+            "-B",
+            "-f",
+            str(ROOT / "tests/kafka/pom.xml"),
+            COPY_JARS,
+            f"-Dkafka.version={VERSION}",
+            "-DincludeScope=runtime",
             f"-DoutputDirectory={partial}",
         ]
         try:
@@ -273,10 +279,16 @@ def kafka_server(
         home.mkdir()
         (home / "server.properties").write_text(_properties(home, number, ports, secure))
         command = [
-            *(java, "-Xms64m", "-Xmx384m", "-XX:+UseSerialGC"),
+            java,
+            "-Xms64m",
+            "-Xmx384m",
+            "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",  # quick to start matters more than quick to run
-            *("-Djava.awt.headless=true", f"-Dkafka.logs.dir={home}"),
-            *(f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}", "-cp", f"{jars}/*"),
+            "-Djava.awt.headless=true",
+            f"-Dkafka.logs.dir={home}",
+            f"-Dlog4j.configuration=file:{folder / 'log4j.properties'}",
+            "-cp",
+            f"{jars}/*",
         ]
         running.append(KafkaNode(home, command, own))
     cluster = _kafka_uuid()

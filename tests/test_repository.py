@@ -41,12 +41,10 @@ REGISTRY_HOSTS = re.compile(
 
 PURE = (
     "agent/ragmeter/trace.py",
-    *(
-        "agent/ragmeter/metrics",
-        "agent/ragmeter/windows",
-        "agent/ragmeter/parts",
-        "agent/ragmeter/sampling",
-    ),
+    "agent/ragmeter/metrics",
+    "agent/ragmeter/windows",
+    "agent/ragmeter/parts",
+    "agent/ragmeter/sampling",
     "agent/ragmeter/alerts",
     "agent/ragmeter/aggregate",
     "agent/ragmeter/kafka/state",
@@ -54,13 +52,40 @@ PURE = (
 # The modules of parts with the handlers of a port, which they load only where they are mounted.
 HANDLERS = ("desk.py", "api.py")
 IMPURE_MODULES = {
-    *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
-    *("socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib.request"),
+    "aiohttp",
+    "asyncio",
+    "http",
+    "httpx",
+    "multiprocessing",
+    "requests",
+    "select",
+    "shutil",
+    "socket",
+    "sqlite3",
+    "ssl",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib.request",
 }
 IMPURE_CALLS = {
-    *("open", "print", "input", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
-    *("random.random", "random.randint", "random.choice", "random.shuffle", "random.sample"),
-    *("uuid4", "uuid.uuid4", "os.urandom", "os.getenv"),
+    "open",
+    "print",
+    "input",
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.today",
+    "date.today",
+    "random.random",
+    "random.randint",
+    "random.choice",
+    "random.shuffle",
+    "random.sample",
+    "uuid4",
+    "uuid.uuid4",
+    "os.urandom",
+    "os.getenv",
 }
 
 

@@ -64,8 +64,16 @@ def exported(*options: str) -> str:
     """
     done = subprocess.run(
         [
-            *(UV, "export", "--quiet", "--locked", "--project", str(ROOT)),
-            *("--no-emit-project", "--no-header", "--no-annotate", *options),
+            UV,
+            "export",
+            "--quiet",
+            "--locked",
+            "--project",
+            str(ROOT),
+            "--no-emit-project",
+            "--no-header",
+            "--no-annotate",
+            *options,
         ],
         check=True,
         capture_output=True,

@@ -81,10 +81,19 @@ def test_results_are_handed_on_for_export(build: Build) -> None:
 
 # What each counts of its own way in and out, which the other has not.
 OWN = (
-    *("ragmeter_build", "ragmeter_traces_received", "ragmeter_traces_duplicate", "ragmeter_queue"),
-    *("ragmeter_feedback_received", "ragmeter_sampling_scale", "ragmeter_dedupe"),
-    *("python_", "process_"),
-    *("ragmeter_clock_skew", "ragmeter_held", "ragmeter_oldest", "ragmeter_otlp"),
+    "ragmeter_build",
+    "ragmeter_traces_received",
+    "ragmeter_traces_duplicate",
+    "ragmeter_queue",
+    "ragmeter_feedback_received",
+    "ragmeter_sampling_scale",
+    "ragmeter_dedupe",
+    "python_",
+    "process_",
+    "ragmeter_clock_skew",
+    "ragmeter_held",
+    "ragmeter_oldest",
+    "ragmeter_otlp",
 )
 
 

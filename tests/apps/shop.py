@@ -22,9 +22,22 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 __all__ = [
-    *("AGENT_REQUESTS", "BROKEN", "DOCUMENTS", "MODEL", "REQUESTS", "SLOW", "TOP"),
-    *("Did", "Request", "base_url", "embedding", "log_to_provider", "prompt", "provider"),
-    *("search", "serve"),
+    "AGENT_REQUESTS",
+    "BROKEN",
+    "DOCUMENTS",
+    "MODEL",
+    "REQUESTS",
+    "SLOW",
+    "TOP",
+    "Did",
+    "Request",
+    "base_url",
+    "embedding",
+    "log_to_provider",
+    "prompt",
+    "provider",
+    "search",
+    "serve",
 ]
 
 MODEL = "stub-1"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.acceptance import Report, measure, write_table
+from benchmarks.acceptance import measure, write_table
 from benchmarks.acceptance_cases import quick_cases
+from benchmarks.acceptance_report import Report
 
 pytestmark = pytest.mark.slow
 

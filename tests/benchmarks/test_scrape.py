@@ -15,7 +15,14 @@ def test_the_benchmark_measures_full_windows() -> None:
 def test_every_figure_is_measured() -> None:
     found = measure(services=2, repeat=1)
     assert set(found) == {
-        *("busy", "idle", "gzip", "detail", "page", "samples", "bytes", "page_bytes")
+        "busy",
+        "idle",
+        "gzip",
+        "detail",
+        "page",
+        "samples",
+        "bytes",
+        "page_bytes",
     }
     assert found["samples"] > 100
 

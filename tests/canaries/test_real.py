@@ -71,7 +71,10 @@ def test_one_round_into_a_file(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     traces = [Trace.model_validate_json(line) for line in out.read_bytes().splitlines()]
     assert [trace.tags["question"] for trace in traces] == [
-        *("refund-days", "shipping-cost", "opening-hours", "no-such-page"),
+        "refund-days",
+        "shipping-cost",
+        "opening-hours",
+        "no-such-page",
     ]
     assert "2 of 4 canaries passed" in found.stderr
     assert "fact_checks 0, wanted 1 (failed: at 8)" in found.stderr

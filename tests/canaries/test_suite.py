@@ -27,7 +27,8 @@ def mistake(tmp_path: Path, text: str, name: str = "s.yaml") -> str:
 def test_the_example_is_a_suite() -> None:
     suite = read_suite(EXAMPLE)
     assert [question.id for question in suite.questions if question.required] == [
-        *("refund-days", "shipping-cost"),
+        "refund-days",
+        "shipping-cost",
     ]
     assert read_suite(EXAMPLE, "other").service == "other"
 

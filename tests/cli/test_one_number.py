@@ -111,8 +111,12 @@ def report(folder: Path) -> str:
         (
             "score",
             str(folder / "traces.jsonl"),
-            *("--feedback", str(folder / "labels.jsonl")),
-            *("-o", scores, "-c", config),
+            "--feedback",
+            str(folder / "labels.jsonl"),
+            "-o",
+            scores,
+            "-c",
+            config,
         ),
         ("report", scores, "-c", config),
     ):

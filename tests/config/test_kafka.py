@@ -22,8 +22,12 @@ def kafka(tree: dict[str, Any] | None = None, **environ: str) -> Settings:
 def test_the_prefix_names_every_topic_that_is_not_named() -> None:
     topics = kafka({"topics": {"prefix": "team-a.", "feedback": "said"}}).kafka.topics
     assert [getattr(topics, kind) for kind in TOPIC_KINDS] == [
-        *("team-a.traces", "said", "team-a.spans"),
-        *("team-a.scores", "team-a.dead", "team-a.control"),
+        "team-a.traces",
+        "said",
+        "team-a.spans",
+        "team-a.scores",
+        "team-a.dead",
+        "team-a.control",
     ]
     topics = kafka(RAGMETER_KAFKA__TOPICS__PREFIX="x-").kafka.topics
     assert topics.traces == "x-traces"

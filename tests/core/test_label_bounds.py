@@ -146,7 +146,10 @@ def test_few_at_a_time_lose_their_places() -> None:
 def test_reserved_services_always_have_a_place() -> None:
     bounds = LabelBounds(1, 1, 50, lambda label: None, ["mine", "yours"])
     assert [bounds.service(name) for name in ("a", "b", "mine", "yours")] == [
-        *("a", OTHER_LABEL, "mine", "yours")
+        "a",
+        OTHER_LABEL,
+        "mine",
+        "yours",
     ]
     for minute in range(10):
         bounds.service("c", now=minute * MINUTE)

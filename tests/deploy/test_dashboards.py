@@ -102,7 +102,14 @@ def test_two_boards_and_few_panels() -> None:
     assert len(list(panels(BOARDS["service"]))) <= 14
     titles = [panel["title"] for panel in panels(BOARDS["service"]) if panel["type"] == "stat"]
     assert titles == [
-        *("Works", "Fast", "Answered", "Grounded", "Retrieved", "Cited", "Complete", "Cost"),
+        "Works",
+        "Fast",
+        "Answered",
+        "Grounded",
+        "Retrieved",
+        "Cited",
+        "Complete",
+        "Cost",
     ]
 
 

@@ -41,14 +41,19 @@ def test_one_object_over_several_lines() -> None:
 def test_what_is_bad_is_named_and_costs_no_other() -> None:
     body = b"\n".join(
         [
-            *(line(), line(answer={"helpful": "perhaps"}), b'{"trace_id": 1', line(answer={})),
-            *(line(scorer="umbrela"), line(answer={"fabricated_source": True, "source_cited": 0})),
-            *(line(passages={"a": {"misleading": True, "nice": True}}), line(trace_id="last")),
+            line(),
+            line(answer={"helpful": "perhaps"}),
+            b'{"trace_id": 1',
+            line(answer={}),
+            line(scorer="umbrela"),
+            line(answer={"fabricated_source": True, "source_cited": 0}),
+            line(passages={"a": {"misleading": True, "nice": True}}),
+            line(trace_id="last"),
         ]
     )
     assert ids(body) == [
         "t1",
-        *["invalid_feedback"],
+        "invalid_feedback",
         "invalid_json",
         *["invalid_feedback"] * 4,
         "last",

@@ -107,7 +107,12 @@ def test_every_text_of_a_reference_is_redacted() -> None:
         redacted.calculation,
         redacted.conflict,
         redacted.support_groups,
-    ) == (*(given.supports[0].updated, given.calculation, "cite_newer", [[0, 1]]),)
+    ) == (
+        given.supports[0].updated,
+        given.calculation,
+        "cite_newer",
+        [[0, 1]],
+    )
 
 
 def test_a_reference_that_cannot_be_redacted_is_gone_as_a_whole() -> None:

@@ -67,7 +67,10 @@ def test_every_metric_has_a_spec() -> None:
     assert {
         spec.name for spec in metric_families()["labelled_answers"] if spec.good == "lower"
     } == {
-        *("unsupported_claim", "contradiction", "incompleteness", "unsafe_content"),
+        "unsupported_claim",
+        "contradiction",
+        "incompleteness",
+        "unsafe_content",
         "citation_fabricated",
     }
     assert metric_specs()["citation_fabricated"].good == "lower"

@@ -72,8 +72,15 @@ def test_drawn_with_certainty_it_belongs_to_no_stratum() -> None:
 @each_row(
     ("filled", "scale"),
     [
-        *((0.0, 1.0), (0.5, 1.0), (0.51, 0.5), (0.625, 0.5), (0.63, 0.25), (0.8, 0.125)),
-        *((0.88, 1 / 16), (1.0, 1 / 16), (7.0, 1 / 16)),
+        (0.0, 1.0),
+        (0.5, 1.0),
+        (0.51, 0.5),
+        (0.625, 0.5),
+        (0.63, 0.25),
+        (0.8, 0.125),
+        (0.88, 1 / 16),
+        (1.0, 1 / 16),
+        (7.0, 1 / 16),
     ],
 )
 def test_beyond_half_a_queue_each_eighth_halves_the_rate(filled: float, scale: float) -> None:

@@ -38,7 +38,11 @@ WRITTEN = (
     " > helm/ragmeter/files/ragmeter.rules.yaml"
 )
 SECTIONS = [
-    *("What it means", "Who is hurt", "How to look", "Likely causes", "What to do"),
+    "What it means",
+    "Who is hurt",
+    "How to look",
+    "Likely causes",
+    "What to do",
     "When it resolves",
 ]
 

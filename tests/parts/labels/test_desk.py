@@ -39,6 +39,10 @@ LOGIN = {"Authorization": f"Bearer {TOKEN}"}
 HOSTILE = "<script>alert(1)</script> <b>bold</b>"
 
 
+def signed_in(base: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base)
+
+
 @asynccontextmanager
 async def labelling(
     folder: Path, traces: int = 40, http: dict[str, Any] | None = None, suffix: str = ""
@@ -101,9 +105,7 @@ def test_two_people_get_different_traces(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (agent, base),
-            httpx.AsyncClient(
-                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
-            ) as client,
+            signed_in(base) as client,
         ):
             with agent.lock():
                 part_of(agent.states()[0]).pool.draw("bot", 3)
@@ -165,9 +167,7 @@ def test_labels_from_the_page_are_counted(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (agent, base),
-            httpx.AsyncClient(
-                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
-            ) as client,
+            signed_in(base) as client,
         ):
             page = await client.get("/label/bot")
             assert "40 traces wait" in page.text
@@ -279,9 +279,7 @@ def test_a_program_asks_and_sends_labels(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (_, base),
-            httpx.AsyncClient(
-                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
-            ) as client,
+            signed_in(base) as client,
         ):
             counts: list[Any] = ["30", 2.5, None, [3], {}]
             ids: list[Any] = [5, None, ["t1"], {}]
@@ -331,16 +329,12 @@ def test_a_draw_survives_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
             labelling(tmp_path) as (_, base),
-            httpx.AsyncClient(
-                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
-            ) as client,
+            signed_in(base) as client,
         ):
             before = (await client.post("/v1/labels", json={"count": 7})).json()["questions"]
         async with (
             labelling(tmp_path) as (_, base),
-            httpx.AsyncClient(
-                trust_env=False, timeout=PATIENCE, headers=LOGIN, base_url=base
-            ) as client,
+            signed_in(base) as client,
         ):
             after = (await client.post("/v1/labels", json={"count": 7})).json()["questions"]
             assert [one["trace"]["trace_id"] for one in after] == [

@@ -75,7 +75,9 @@ def test_labels_are_durable_when_answered(tmp_path: Path) -> None:
     store.close()
     rows = [row for name, row in saved.meta.items() if name.startswith('labels/["waiting"')]
     assert [(row["scorer"], row["service"]) for row in rows] == [
-        *(("human", None), ("tickets", "bot"), ("human", None)),
+        ("human", None),
+        ("tickets", "bot"),
+        ("human", None),
     ]
     counters = dict(saved.counters)
     assert counters["ragmeter_feedback_received_total", (("source", "http"),)] == 3

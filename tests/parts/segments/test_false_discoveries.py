@@ -4,8 +4,21 @@ import pytest
 from ragmeter.parts.segments.breakdown import adjust_p_values
 
 BENJAMINI = (
-    *(0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344),
-    *(0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0),
+    0.0001,
+    0.0004,
+    0.0019,
+    0.0095,
+    0.0201,
+    0.0278,
+    0.0298,
+    0.0344,
+    0.0459,
+    0.3240,
+    0.4262,
+    0.5719,
+    0.6528,
+    0.7590,
+    1.0,
 )
 """The 15 p values of section 3 of Benjamini and Hochberg (1995)."""
 

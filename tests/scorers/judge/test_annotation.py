@@ -65,7 +65,11 @@ def test_one_call_gives_every_label() -> None:
     assert passages["sufficiency_rate_at_k:2"] == passages["misleading_context_rate_at_k:2"] == 0.5
     answer = score_answer_labels(found.value.answer)
     assert [name for name, value in answer.items() if value == 1.0] == [
-        *("grounding_presence", "citation_presence", "proper_action", "on_topic", "helpfulness"),
+        "grounding_presence",
+        "citation_presence",
+        "proper_action",
+        "on_topic",
+        "helpfulness",
     ]
     assert NoScore("not_labelled") not in [*passages.values(), *answer.values()]
 

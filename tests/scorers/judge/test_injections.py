@@ -120,8 +120,16 @@ def test_the_set_is_broad() -> None:
     targets = {attempt.target for attempt in ATTEMPTS}
     assert targets == {attempt.target for attempt in EVERY if attempt.family == CONTROL}
     assert targets == {
-        *("grade", "support", "attempt", "creation", "importance", "assignment"),
-        *("claims", "facts", "recall", "annotation"),
+        "grade",
+        "support",
+        "attempt",
+        "creation",
+        "importance",
+        "assignment",
+        "claims",
+        "facts",
+        "recall",
+        "annotation",
     }
 
 

@@ -12,21 +12,22 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 WORDS = [
-    *(
-        "the",
-        "museum",
-        "opened",
-        "closed",
-        "in",
-        "1902",
-        "1950",
-        "paris",
-        "rome",
-        "it",
-        "is",
-        "free",
-    ),
-    *("on", "sundays", "every", "day"),
+    "the",
+    "museum",
+    "opened",
+    "closed",
+    "in",
+    "1902",
+    "1950",
+    "paris",
+    "rome",
+    "it",
+    "is",
+    "free",
+    "on",
+    "sundays",
+    "every",
+    "day",
 ]
 SPECIAL = ["[UNK]", "[CLS]", "[SEP]"]
 # What nothing supports, says the model of tokens; the model of pairs, that nothing supports it.

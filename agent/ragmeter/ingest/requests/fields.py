@@ -61,7 +61,11 @@ _CUT_LENGTHS = frozenset(
     [
         *(2**power for power in range(7, 17)),
         *(first * 10**zeros for first in (1, 2, 3, 4, 5, 8) for zeros in (2, 3, 4)),
-        *(120, 150, 250, 255, 4_095),
+        120,
+        150,
+        250,
+        255,
+        4_095,
     ]
 )
 _MAX_LOOKED_AT = 8  # spans that `ragmeter inspect` names for a missing field

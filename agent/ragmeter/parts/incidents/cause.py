@@ -184,13 +184,13 @@ def find_segment(
     value has all traffic.
     """
     start = max(onset.at, now - 3600.0)
-    usual = reader.usual(service, "", number, onset.lower)
-    whole = reader.read(
+    usual, whole = _before_and_since(
+        reader=reader,
         service=service,
         segment="",
         number=number,
-        start=start,
-        end=now,
+        onset=onset,
+        now=now,
     )
     total = reader.requests(service, "", start, now)
     if usual is None or whole is None or not total:
@@ -319,6 +319,27 @@ def _largest(reader: NumberReader, service: str, start: float, end: float) -> It
     ]
 
 
+def _before_and_since(
+    *,
+    reader: NumberReader,
+    service: str,
+    segment: str,
+    number: NumberKey,
+    onset: Onset,
+    now: float,
+) -> tuple[NumberReading | None, NumberReading | None]:
+    """Return what a number usually was before an onset, and what it was in the last hour since."""
+    before = reader.usual(service, segment, number, onset.lower)
+    since = reader.read(
+        service=service,
+        segment=segment,
+        number=number,
+        start=max(onset.at, now - 3600.0),
+        end=now,
+    )
+    return before, since
+
+
 def read_tokens(
     reader: NumberReader, service: str, segment: str, onset: Onset, now: float
 ) -> tuple[float, float] | None:
@@ -326,13 +347,13 @@ def read_tokens(
     factors = []
     for metric in ("input_tokens", "output_tokens"):
         number = NumberKey(metric, "builtin")
-        before = reader.usual(service, segment, number, onset.lower)
-        since = reader.read(
+        before, since = _before_and_since(
+            reader=reader,
             service=service,
             segment=segment,
             number=number,
-            start=max(onset.at, now - 3600.0),
-            end=now,
+            onset=onset,
+            now=now,
         )
         if before is None or since is None or before.value <= 0:
             return None
@@ -366,13 +387,13 @@ def find_stage(
         if stage in _STAGES_LEFT_OUT:
             continue
         number = NumberKey("latency", stage)
-        before = reader.usual(service, segment, number, onset.lower)
-        since = reader.read(
+        before, since = _before_and_since(
+            reader=reader,
             service=service,
             segment=segment,
             number=number,
-            start=max(onset.at, now - 3600.0),
-            end=now,
+            onset=onset,
+            now=now,
         )
         if before is None or since is None:
             continue
