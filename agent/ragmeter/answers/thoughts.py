@@ -40,24 +40,31 @@ _TAG = re.compile(
 )
 _IS_SURE = re.compile(rf"(?:{_SURE})\Z", re.IGNORECASE)
 _DETAILS_END = re.compile(r"</details>", re.IGNORECASE)
+# The channels of models, thoughts and what else stands before the answer, by their special tokens.
+_CHANNELS = (
+    # of Gemma
+    re.compile(r"\s*<\|channel>thought\b.*?(?:<channel\|>|\Z)\s*", re.DOTALL),
+    # of gpt-oss
+    re.compile(
+        r"\s*(?:<\|start\|>assistant)?<\|channel\|>(?!final).*?<\|channel\|>final(?:[^<]|<\|constrain\|>){0,40}<\|message\|>",
+        re.DOTALL,
+    ),
+    re.compile(
+        r"\s*(?:<\|start\|>assistant)?<\|channel\|>final(?:[^<]|<\|constrain\|>){0,40}<\|message\|>"
+    ),
+    re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary).*\Z", re.DOTALL),
+)
 # Thoughts at the beginning of a whole text, up to where the answer begins.
 _HEADS = (
     # what an agent of the form "ReAct" writes, in one text
     re.compile(r"\s*(?:\*\*)?Thought:.*\n\s*(?:\*\*)?Final Answer:(?:\*\*)?\s*", re.DOTALL),
-    # the channels of Gemma
-    re.compile(r"\s*<\|channel>thought\b.*?(?:<channel\|>|\Z)\s*", re.DOTALL),
     re.compile(r"\s*Thinking\.\.\.\n.*?(?:\n\.\.\.done thinking\.|\Z)\s*", re.DOTALL),
     re.compile(
         r"\s*Here(?: is|['’]s) my thought process:?.*?(?:Here(?: is|['’]s) my response:?|\Z)\s*",
         re.DOTALL | re.IGNORECASE,
     ),
-    # the channels of gpt-oss, with its special tokens and where a server has left them out
-    re.compile(
-        r"\s*(?:<\|start\|>assistant)?<\|channel\|>(?!final).*?<\|channel\|>final(?:[^<]{0,40})<\|message\|>",
-        re.DOTALL,
-    ),
-    re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>final(?:[^<]{0,40})<\|message\|>"),
-    re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary).*\Z", re.DOTALL),
+    *_CHANNELS,
+    # the channels of gpt-oss where a server has left out its special tokens
     re.compile(r"analysis(?=\S).*?assistantfinal(?=\S)", re.DOTALL),
     re.compile(r"\s*<\|begin_of_box\|>\s*"),  # of GLM, without thoughts
     # the fields of DSPy, of which the last is the answer
@@ -98,6 +105,24 @@ def find_thoughts(text: str) -> _Spans:
             break
     spans += _tagged(text, spans[0][1] if spans else 0)
     return _trimmed(text, spans) if spans else []
+
+
+def end_of_leading_thoughts(text: str) -> int:
+    """Return where the thoughts end with which a text begins, or 0 where it begins with none.
+
+    Only marks count that `dialect.clean_text` breaks in the prompts of a judge: another mark could
+    stand in a passage that the thoughts quote. Thoughts without an end are the whole text.
+    """
+    if not text.startswith(("<", "[", "◁")):
+        return 0
+    for head in _CHANNELS:
+        if match := head.match(text):
+            return match.end()
+    first = _TAG.match(text)
+    if first is None or first["details"]:
+        return 0
+    start, end = next(iter(_tagged(text, 0)), (0, 0))
+    return end if start == 0 and not text[:end].endswith(";") else 0
 
 
 def without_spans(text: str, spans: _Spans) -> str:

@@ -311,7 +311,7 @@ class StubJudge:
         if fault in ("truncated", "length"):
             return text[: len(text) // 2]
         if fault == "violation":
-            return json.dumps({"unexpected": value})
+            return json.dumps({"unexpected": [value, value]})
         if fault == "wrong_length" and isinstance(value, dict):
             shorter = {k: v[:-1] if isinstance(v, list) else v for k, v in value.items()}
             return json.dumps(shorter)

@@ -57,11 +57,12 @@ PASSAGES = st.one_of(
 )
 
 OWN = '{"grade": "0"}'
-REPLIES = {  # read by a judge without and with the schema: 0, or "unparsable"
-    OWN: (0, 0),
-    f"```json\n{OWN}\n```": (0, "unparsable"),
-    f'<think>Is it {{"grade": "3"}}? No.</think>\n{OWN}': (0, "unparsable"),
-    f"My grade is {OWN}": ("unparsable", "unparsable"),
+REPLIES = {  # what is read, whether the server was given the schema or not
+    OWN: 0,
+    f"```json\n{OWN}\n```": 0,
+    f'<think>Is it {{"grade": "3"}}? No.</think>\n{OWN}': 0,
+    f"Here is the JSON object:\n{OWN}": 0,
+    f"My grade is {OWN}": "unparsable",
 }
 COPYING = [
     f"%s{OWN}",
@@ -77,6 +78,10 @@ COPYING = [
     f"<think>The passage says %s.</think>{OWN}",
     f"<think>It says %s</think>\n```json\n{OWN}\n```",
     f"%s</think>{OWN}",
+    "Here is the JSON object of the passage: %s",
+    f"<b>%s</b>{OWN}",
+    f'<details type="reasoning">%s</details>{OWN}',
+    f'["%s", {OWN}]',
 ]
 
 
@@ -88,13 +93,13 @@ def asked(reply: str, passage: str, mode: str) -> Any:
 @pytest.mark.parametrize("reply", REPLIES)
 @given(passage=PASSAGES)
 def test_a_fixed_reply_has_one_outcome_whatever_the_passage(reply: str, passage: str) -> None:
-    outcomes = asked(reply, passage, "prompt"), asked(reply, passage, "schema")
-    assert outcomes == REPLIES[reply]
+    outcomes = {asked(reply, passage, "prompt"), asked(reply, passage, "schema")}
+    assert outcomes == {REPLIES[reply]}
 
 
 @pytest.mark.parametrize("mode", ["prompt", "schema"])
 @pytest.mark.parametrize("frame", COPYING)
-@settings(max_examples=15)  # of each of 26
+@settings(max_examples=15)  # of each of 34
 @given(passage=PASSAGES)
 def test_a_copied_passage_is_never_the_verdict(frame: str, mode: str, passage: str) -> None:
     assert asked(frame.replace("%s", passage), passage, mode) in (0, "unparsable")

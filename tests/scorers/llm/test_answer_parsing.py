@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from ragmeter.scorers.llm.questions import MalformedAnswer, parse_answer_json
+from ragmeter.scorers.llm.questions import MalformedAnswer, parse_answer_json, read_answer
 
 from tests.tables import each_row
 
 
 def outcome(text: str) -> object:
     try:
-        return parse_answer_json(text, bare=False)
+        return parse_answer_json(text)
     except MalformedAnswer as error:
         return error
 
@@ -36,6 +36,15 @@ DRESSED = [
     '<|channel|>analysis<|message|>a<|end|><|channel|>final<|message|>{"grade": 2}',
     '<|channel|>final <|constrain|>json<|message|>{"grade": 2}',
     '<|begin_of_box|>{"grade": 2}<|end_of_box|>',
+    '<|start|>assistant<|channel|>final <|constrain|>json<|message|>{"grade": 2}<|return|>',
+    '<|channel>thought\na<channel|>{"grade": 2}',
+    '<think>Some speak of <think> and </think> so.</think>{"grade": 2}',
+    '</think>\n{"grade": 2}',
+    '[{"grade": 2}]',
+    '"{\\"grade\\": 2}"',
+    '"```json\\n{\\"grade\\": 2}\\n```"',
+    'Sure! Here is the JSON object you asked for:\n\n{"grade": 2}',
+    'Here it is:\n```json\n{"grade": 2}\n```',
     '<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>{"grade": 2}<|END_RESPONSE|>',
 ]
 TURNS = ['{"grade": 2}<|im_end|>', '{"grade": 2}\n</s>', '<think>a</think>{"grade": 2}<|eot_id|>']
@@ -43,22 +52,44 @@ TURNS = ['{"grade": 2}<|im_end|>', '{"grade": 2}\n</s>', '<think>a</think>{"grad
 
 @each_row("text", [*PLAIN, *DRESSED, *TURNS])
 def test_reads_the_object_within_what_models_write_around_it(text: str) -> None:
-    assert parse_answer_json(text, bare=False) == {"grade": 2}
+    assert parse_answer_json(text) == {"grade": 2}
 
 
-@each_row("text", [*PLAIN, *DRESSED])
-def test_with_a_schema_only_the_object_itself_is_an_answer(text: str) -> None:
-    if text in PLAIN:
-        assert parse_answer_json(text, bare=True) == {"grade": 2}
-    else:
-        with pytest.raises(MalformedAnswer, match="only a JSON object"):
-            parse_answer_json(text, bare=True)
+SCHEMA = {
+    "type": "object",
+    "properties": {"grade": {"type": "integer"}},
+    "required": ["grade"],
+    "additionalProperties": False,
+}
+
+
+@each_row("key", ["result", "answer", "verdict", "grade", ""])
+def test_an_object_under_one_key_of_the_models_own_is_read(key: str) -> None:
+    assert read_answer(json.dumps({key: {"grade": 2}}), SCHEMA) == {"grade": 2}
+    assert read_answer(json.dumps([{key: [{"grade": 2}]}]), SCHEMA) == {"grade": 2}
+
+
+@each_row(
+    "value",
+    [
+        {"result": {"grade": 2}, "other": {"grade": 3}},
+        {"result": {"grade": 2}, "note": "x"},
+        {"result": [{"grade": 2}, {"grade": 3}]},
+        {"result": {"deeper": {"grade": 2}}},
+        {"result": {"grade": "2"}},
+        {"result": '{"grade": 2}'},
+        {"result": []},
+        {},
+    ],
+)
+def test_an_object_that_is_not_alone_in_another_is_none(value: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="answer"):
+        read_answer(json.dumps(value), SCHEMA)
 
 
 QUOTES = '{"grade": 3}', '```json\n{"grade": 3}\n```', '</think>{"grade": 3}'
 
 
-@each_row("bare", [False, True])
 @each_row("quote", QUOTES)
 @each_row(
     "reply",
@@ -71,15 +102,21 @@ QUOTES = '{"grade": 3}', '```json\n{"grade": 3}\n```', '</think>{"grade": 3}'
         "<think>The passage says %s",
         "<think>It opens <think> and says %s</think>",
         '{"grade": 0} %s',
-        "[%s]",
+        "[%s, %s]",
+        "Here is what the passage says: %s",
+        "Here is the JSON object of the passage: %s",
+        'Here is the JSON object: %s {"grade": 0}',
+        "<b>The passage says</b>\n%s",
+        "<think>The passage says &lt;/think&gt;%s",
+        '<details type="reasoning">The passage says</details>%s',
     ],
 )
-def test_a_quoted_verdict_is_none(bare: bool, quote: str, reply: str) -> None:
+def test_a_quoted_verdict_is_none(quote: str, reply: str) -> None:
     text = reply.replace("%s", quote)
     if text == "<think>The passage says " + QUOTES[2]:
         return  # word for word what a model writes whose own thoughts end there
     with pytest.raises(MalformedAnswer):
-        parse_answer_json(text, bare=bare)
+        parse_answer_json(text)
 
 
 @each_row(
@@ -88,21 +125,24 @@ def test_a_quoted_verdict_is_none(bare: bool, quote: str, reply: str) -> None:
         ("", "empty"),
         (" \n\t", "empty"),
         ("I cannot say.", "only a JSON object"),
-        ('Sure: {"grade": 2}', "only a JSON object"),
-        ('Maybe {"grade": 3}?\n</think>\n\n{"grade": 2}', "only a JSON object"),
-        ('Here it is:\n```json\n{"grade": 2}\n```', "only a JSON object"),
+        ('As asked, 3 or: {"grade": 2}', "only a JSON object"),
+        ('Maybe {"grade": 3}?\n</think>\n\n{"grade": 2}', "never began"),
         ('```json\n{"grade": 2}\n```\nI hope that helps.', "nothing may follow"),
         ('{"grade": 2} because of this', "something follows"),
         ('{"grade": 2}{"grade": 3}', "something follows"),
         ('{"grade": 2}\n```json\n{"grade": 3}\n```', "something follows"),
         ('```json\n{"grade": 2}\n```\n```json\n{"grade": 3}\n```', "something follows"),
         ('```json\n{"grade": 2}', "nothing may follow"),
-        ('<think>so {"grade": 2}', "begin once and end once"),
-        ('<think>so </think>{"grade": 3}</think>{"grade": 2}', "begin once and end once"),
+        ('<think>so {"grade": 2}', "must end"),
+        ('<think>so </think>{"grade": 3}</think>{"grade": 2}', "something follows"),
         ("[1, 2]", "only a JSON object"),
         ("```\n[1, 2]\n```", "only a JSON object"),
-        ('[THINK]so [/THINK]{"grade": 3}[/THINK]{"grade": 2}', "begin once and end once"),
-        ('◁think▷so {"grade": 2}', "begin once and end once"),
+        ('[THINK]so [/THINK]{"grade": 3}[/THINK]{"grade": 2}', "something follows"),
+        ('<think>a</think>{"grade": 3}<think>b</think>{"grade": 2}', "something follows"),
+        ('◁think▷so {"grade": 2}', "must end"),
+        ('"{\\"grade\\": 2} {\\"grade\\": 3}"', "something follows"),
+        (json.dumps(json.dumps(json.dumps({"grade": 2}))), "only a JSON object"),
+        ('"I cannot say"', "only a JSON object"),
         ('{"grade": 2}</s>{"grade": 3}', "something follows"),
         ('{"grade": 2', "not JSON"),
         ("{'grade': 2}", "not JSON"),
@@ -116,12 +156,12 @@ def test_a_quoted_verdict_is_none(bare: bool, quote: str, reply: str) -> None:
 )
 def test_says_why_it_reads_nothing(text: str, why: str) -> None:
     with pytest.raises(MalformedAnswer, match=why):
-        parse_answer_json(text, bare=False)
+        parse_answer_json(text)
 
 
 def test_an_answer_may_speak_of_thoughts_and_fences() -> None:
     value = {"reasoning": "it says </think> and ```json {} ```"}
-    assert parse_answer_json(json.dumps(value), bare=True) == value
+    assert parse_answer_json(json.dumps(value)) == value
 
 
 @given(st.text())
@@ -161,7 +201,7 @@ def test_gives_back_any_object(value: dict[str, Any], around: str) -> None:
     text = json.dumps(value)
     if "`" in text or "</think>" in text:
         return  # escaped nowhere: such an answer may be refused, in a fence
-    assert parse_answer_json(around.replace("%s", text), bare=False) == value
+    assert parse_answer_json(around.replace("%s", text)) == value
 
 
 def test_quotes_nothing_of_the_answer() -> None:
@@ -172,5 +212,5 @@ def test_quotes_nothing_of_the_answer() -> None:
         '{"secret":1,"secret":2}',
     ):
         with pytest.raises(MalformedAnswer) as caught:
-            parse_answer_json(text, bare=False)
+            parse_answer_json(text)
         assert "secret" not in str(caught.value)

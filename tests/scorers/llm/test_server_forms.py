@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.scorers.llm.billing import TokenUsage
 from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed
 from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
@@ -247,6 +248,57 @@ def test_a_verdict_is_read_wherever_servers_put_it(reply: Reply) -> None:
     assert asked.outcomes == ["ok"]
 
 
+def events(*chunks: Any, newline: str = "\n", comment: str = "") -> httpx.Response:
+    text = "".join(f"{comment}data: {json.dumps(chunk)}{newline * 2}" for chunk in chunks)
+    return httpx.Response(200, text=f"{text}data: [DONE]{newline * 2}")
+
+
+def delta(finish: str | None = None, **fields: object) -> dict[str, Any]:
+    return {"model": "m", "choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+
+
+PIECES = [
+    delta(role="assistant", content=""),
+    delta(content=VERDICT[:4]),
+    delta(content=VERDICT[4:]),
+]
+
+
+@each_row(
+    "reply",
+    [
+        events(*PIECES, delta("stop")),
+        events(*PIECES, newline="\r\n", comment=": PROCESSING\r\n\r\n"),
+        events(delta(reasoning_content="It says {3}."), *PIECES, delta("stop")),
+        events({"choices": [], "prompt_filter_results": []}, *PIECES, delta("stop")),
+        events(delta(reasoning_content=VERDICT), delta("stop")),
+        events({"choices": [{"index": 1, "delta": {"content": "{"}}]}, *PIECES, delta("stop")),
+        httpx.Response(200, text="id: 1\nevent: message\ndata:" + json.dumps(completion())),
+    ],
+)
+def test_a_reply_that_is_streamed_unasked_is_put_together(reply: httpx.Response) -> None:
+    asked = Asked(script(reply))
+    assert asked.once() == 2
+    assert asked.outcomes == ["ok"]
+
+
+def test_a_stream_tells_tokens_refusals_limits_and_errors() -> None:
+    usage = {"choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 20}}
+    told = read_chat_reply(200, events(*PIECES, delta("length"), usage).content)
+    assert isinstance(told, ChatCompletion)
+    assert told.cut_off
+    assert told.usage == TokenUsage(50, 20)
+    assert told.served.model == "m"
+    refused = read_chat_reply(
+        200, events(delta(refusal="I "), delta("stop", refusal="won't")).content
+    )
+    assert isinstance(refused, ChatCompletion)
+    assert refused.refused
+    failure = read_chat_reply(200, events(*PIECES, error("worker lost", code=503)).content)
+    assert isinstance(failure, FailedAttempt)
+    assert (failure.outcome, failure.words) == ("server_error", "worker lost")
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -277,7 +329,8 @@ def test_a_judge_that_repeats_the_question_gives_no_verdict() -> None:
 
 
 LOGIN = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Password</body></html>"
-CHUNK = 'data: {"choices": [{"delta": {"content": "{"}}]}\n\ndata: [DONE]\n\n'
+CHUNK = 'data: {"choices": [{"delta": {"content": "{"}}]}\n\n'
+OTHER_STREAM = 'event: ping\ndata: {"type": "ping"}\n\ndata: {"type": "message_stop"}\n\n'
 
 
 @pytest.mark.parametrize(
@@ -292,7 +345,13 @@ CHUNK = 'data: {"choices": [{"delta": {"content": "{"}}]}\n\ndata: [DONE]\n\n'
             httpx.Response(407, html="<style>b{}</style><h1>Proxy</h1><p>key?"),
             'denied, status 407; it says "Proxy key?"',
         ),
-        (httpx.Response(200, text=CHUNK), "the reply is a stream, which was not asked for"),
+        (httpx.Response(200, text=CHUNK), 'it says "the stream broke off"'),
+        (httpx.Response(200, text=CHUNK + "data: {"), 'it says "the stream broke off"'),
+        (
+            httpx.Response(200, text=OTHER_STREAM),
+            "a stream of no chat completion: turn streaming off",
+        ),
+        (httpx.Response(200, text="data: [DONE]\n\n"), "a stream of no chat completion"),
         (httpx.Response(200), "no chat completion"),
         ({"choices": [], "usage": {"prompt_tokens": 9}}, "no chat completion"),
         ({"object": "error", "message": "not ready", "code": 50001}, '; it says "not ready"'),

@@ -33,8 +33,7 @@ from ragmeter.scorers.llm.questions import (
     JudgeQuestion,
     JudgeVerdict,
     MalformedAnswer,
-    find_schema_violation,
-    parse_answer_json,
+    read_answer,
 )
 from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
 from ragmeter.scorers.llm.served_model import JudgeServerState, OutputRoom, ServedModel
@@ -293,10 +292,7 @@ class JudgeClient:
         if reply.refused:
             return FailedAttempt("refused", "by the model or a filter")
         try:
-            data = parse_answer_json(reply.text, bare=call.dialect.mode != "prompt")
-            problem = find_schema_violation(data, question.schema)
-            if problem:
-                raise ValueError(problem)
+            data = read_answer(reply.text, question.schema)
             value = question.read(data)
         except ValueError as error:
             if reply.cut_off:

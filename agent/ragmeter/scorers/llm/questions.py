@@ -3,16 +3,18 @@
 A metric makes a `JudgeQuestion`; a `QuestionAnswerer` (the HTTP client, a cache before it) gives a
 `JudgeVerdict` or raises `JudgeFailed` with the reason that the score will carry.
 
-An answer is one JSON object and nothing else. Where the schema is only in the prompt, the thoughts
-of a reasoning model (`<think>...</think>` and its kin) may stand before it, one code fence around
-it, and a token that ends a turn behind it. All else is an error, remarks too. A strict reader may
-cost one more call; a lenient one could take its guess from a quoted passage. Servers may ignore
+An answer is one JSON object and nothing else. The thoughts of a reasoning model
+(`<think>...</think>` and its kin) or words that only announce it may stand before it, one code
+fence around it, and a token that ends a turn behind it: marks that `dialect.clean_text` breaks in
+every prompt, so that no passage can bring them. All else is an error, remarks too. A strict reader
+may cost one more call; a lenient one could take its guess from a quoted passage. Servers may ignore
 `response_format`, so every answer is also checked against its schema.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -20,6 +22,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from ragmeter.core.errors import DataError
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.reasons import Reason
+from ragmeter.thoughts import end_of_leading_thoughts, find_thoughts
 
 T = TypeVar("T")
 
@@ -34,29 +37,15 @@ JudgeFailureReason = Literal[
 ]
 
 _CODE_FENCE = "```"
+_BEGINS_JSON = ("{", "[", '"')
 
 # Blanks, and what is as invisible: a byte order mark, zero-width blanks.
 _AROUND = " \t\r\n\f\v\u00a0\u200b\u2060\ufeff"
-# How models begin and end their thoughts where no server takes them out.
-THOUGHTS = (
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),
-    ("[THINK]", "[/THINK]"),
-    ("◁think▷", "◁/think▷"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
-)
 # Tokens of templates around the whole answer: of GLM, Command A, OpenThoughts and gpt-oss.
 _FRAMES = (
     ("<|begin_of_box|>", "<|end_of_box|>"),
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     ("<|begin_of_solution|>", "<|end_of_solution|>"),
-    ("<|channel|>final <|constrain|>json<|message|>", ""),
-    ("<|channel|>final<|message|>", ""),
 )
 # Some servers leave the token of the template that ended the answer.
 _ENDS_OF_TURN = (
@@ -67,6 +56,15 @@ _ENDS_OF_TURN = (
     "<|return|>",
     "<end_of_turn>",
     "</s>",
+)
+
+# Words that announce the object and can say nothing of a passage: "Sure! Here is the JSON object:".
+_ANNOUNCING = (
+    "sure|certainly|okay|ok|of course|here|below|is|it|this|the|my|a|an|as|in|you|requested|asked"
+    "|required|for|json|object|verdict|answer|response|output|result|format"
+)
+_ANNOUNCEMENT = re.compile(
+    rf"(?:(?:{_ANNOUNCING})\b[ ,.!*]{{0,4}}){{1,20}}:\s*(?=[{{`])", re.IGNORECASE
 )
 
 # A deeper answer is none: no schema of ours goes past 5.
@@ -156,26 +154,66 @@ class QuestionAnswerer(Protocol):
         ...
 
 
-def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
-    """Return the JSON object of an answer.
+def read_answer(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object of an answer, which satisfies the schema.
 
-    With `bare` the server was given the schema, so that thoughts and a fence are malformed as well.
+    Some models write it under one key of their own (`{"result": {...}}`): that is taken off where
+    the whole does not satisfy the schema and what is inside does.
+
+    Raises:
+        MalformedAnswer: The answer is anything else, or holds anything else.
+        ValueError: It does not satisfy the schema; the text says why.
+    """
+    data = parse_answer_json(text)
+    problem = find_schema_violation(data, schema)
+    if problem is None:
+        return data
+    [inner, *others] = data.values() or [None]
+    if isinstance(inner, list) and len(inner) == 1:
+        inner = inner[0]
+    if not others and isinstance(inner, dict) and find_schema_violation(inner, schema) is None:
+        return inner
+    raise ValueError(problem)
+
+
+def parse_answer_json(text: str) -> dict[str, Any]:
+    """Return the JSON object of an answer: bare, alone in a list, or written as a JSON string.
 
     Raises:
         MalformedAnswer: The answer is anything else, or holds anything else.
     """
+    value = _load(_undressed(text))
+    if isinstance(value, str):
+        value = _load(_undressed(value))
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, dict):
+        raise MalformedAnswer("the answer must be only a JSON object")
+    return value
+
+
+def _undressed(text: str) -> str:
+    """Return an answer without what models and servers write around it."""
     stripped = text.strip(_AROUND)
     if not stripped:
         raise MalformedAnswer("the answer is empty")
-    if not bare:
-        stripped = _unframed(_without_thoughts(_without_end_of_turn(stripped)))
-        stripped = _unfenced(stripped)
-    if not stripped.startswith("{"):
+    if stripped.startswith("{"):
+        return _without_end_of_turn(stripped)
+    body = _unframed(_without_thoughts(_without_end_of_turn(stripped)))
+    announced = _ANNOUNCEMENT.match(body)
+    body = _unfenced(body[announced.end() :] if announced else body)
+    if not body.startswith(_BEGINS_JSON) and any(
+        start == 0 for start, _ in find_thoughts(stripped)
+    ):
+        raise MalformedAnswer("thoughts end that never began: let the server take them out")
+    return body
+
+
+def _load(text: str) -> Any:
+    if not text.startswith(_BEGINS_JSON):
         raise MalformedAnswer("the answer must be only a JSON object")
     try:
-        value = json.loads(
-            stripped, object_pairs_hook=_each_property_once, parse_constant=_no_constant
-        )
+        return json.loads(text, object_pairs_hook=_each_property_once, parse_constant=_no_constant)
     except MalformedAnswer:
         raise
     except RecursionError:
@@ -186,9 +224,6 @@ def parse_answer_json(text: str, *, bare: bool) -> dict[str, Any]:
         raise MalformedAnswer(f"not JSON: {error.msg}", f" at character {error.pos}") from None
     except ValueError:  # a number of thousands of digits
         raise MalformedAnswer("a number is too long") from None
-    if not isinstance(value, dict):
-        raise RuntimeError("it begins with a brace")
-    return value
 
 
 def _without_end_of_turn(text: str) -> str:
@@ -197,14 +232,11 @@ def _without_end_of_turn(text: str) -> str:
 
 
 def _without_thoughts(text: str) -> str:
-    """Return what follows the reasoning block, which ends once: a quoted end would move it."""
-    for begin, end in THOUGHTS:
-        if text.startswith(begin):
-            thoughts = text.removeprefix(begin)
-            if thoughts.count(end) != 1 or begin in thoughts:
-                raise MalformedAnswer("the thoughts must begin once and end once")
-            return thoughts.partition(end)[2].strip()
-    return text
+    """Return what follows the thoughts, which the answer must begin: a quoted end could move it."""
+    end = end_of_leading_thoughts(text)
+    if end and end == len(text):
+        raise MalformedAnswer("the thoughts must end, and the answer follow them")
+    return text[end:].strip(_AROUND)
 
 
 def _unframed(text: str) -> str:

@@ -16,9 +16,10 @@ from ragmeter.core.retries import bounded_pause, read_duration
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
 from ragmeter.scorers.llm.other_apis import find_other_api
-from ragmeter.scorers.llm.questions import THOUGHTS
 from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scorers.llm.server_words import page_text, printable_words
+from ragmeter.scorers.llm.streamed_replies import join_stream
+from ragmeter.thoughts import end_of_leading_thoughts
 
 # Only the start of an error text is read: it says what is wrong, and quoted prompts follow.
 _MESSAGE_CHARS = 600
@@ -89,8 +90,6 @@ _MOST_OUTPUT = re.compile(
     r"(?:at most|maximum(?: value)?(?: of| is| for \S{1,40} is)?|less than or equal to|<=|limit of"
     r"|[\[(]1,) ?(\d{2,7})(?: (?:completion|output) tokens)?"
 )
-
-_THOUGHTS_BEGIN = tuple(begin for begin, _ in THOUGHTS)
 
 # Out of money or quota: 429 by status, and no pause helps.
 _QUOTA_CODES = {
@@ -180,6 +179,8 @@ class FailedAttempt:
 def read_chat_reply(status: int, body: bytes) -> ChatCompletion | FailedAttempt:
     """Return the completion in a reply, or the reason why there is none."""
     decoded = decode_json(body)
+    if decoded is None and _is_stream(body):
+        decoded = join_stream(body)
     if 200 <= status < 300:
         found = _completion(decoded, body)
         if isinstance(found, FailedAttempt) and isinstance(decoded, dict):
@@ -198,6 +199,12 @@ def decode_json(body: bytes) -> Any:
         return json.loads(body[comments.end() :] if comments else body)
     except (ValueError, RecursionError):
         return None
+
+
+def _is_stream(body: bytes) -> bool:
+    """Return whether a reply consists of server-sent events."""
+    comments = _COMMENTS.match(body)
+    return body.startswith((b"data:", b"event:", b"id:"), comments.end() if comments else 0)
 
 
 def _completion(reply: Any, body: bytes) -> ChatCompletion | FailedAttempt:
@@ -267,8 +274,11 @@ def _fails(reply: Mapping[str, Any]) -> bool:
 def _no_completion(reply: Any, body: bytes) -> FailedAttempt:
     """Return the failure of a reply with status 200 that is something else, and what it says."""
     start = body[:_MESSAGE_CHARS].lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start.startswith((b"data:", b"event:")):
-        return FailedAttempt("server_error", "the reply is a stream, which was not asked for")
+    if reply is None and _is_stream(body):
+        detail = (
+            "the reply is a stream of no chat completion: turn streaming off, and check base_url"
+        )
+        return FailedAttempt("denied", detail, hopeless=True)
     if _is_blocked(reply):
         return FailedAttempt("refused", "the prompt was blocked")
     if other := _other_api(reply):
@@ -349,7 +359,7 @@ def _thinks(message: Mapping[str, Any], usage: Any) -> bool:
         if told is not None and usage["total_tokens"] > told.input_tokens + told.output_tokens:
             return True
     content = message.get("content")
-    if isinstance(content, str) and content.lstrip().startswith(_THOUGHTS_BEGIN):
+    if isinstance(content, str) and end_of_leading_thoughts(content.lstrip()):
         return True
     if isinstance(content, list) and any(
         isinstance(item, dict) and item.get("type") in ("thinking", "reasoning") for item in content
