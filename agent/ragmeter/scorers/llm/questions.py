@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from ragmeter.answers.thoughts import end_of_leading_thoughts, find_thoughts
 from ragmeter.core.errors import DataError
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.reasons import Reason
-from ragmeter.thoughts import end_of_leading_thoughts, find_thoughts
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
+from ragmeter.answers.thoughts import end_of_leading_thoughts
 from ragmeter.core.retries import bounded_pause, read_duration
 from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
@@ -19,7 +20,6 @@ from ragmeter.scorers.llm.other_apis import find_other_api
 from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.scorers.llm.server_words import page_text, printable_words
 from ragmeter.scorers.llm.streamed_replies import join_stream
-from ragmeter.thoughts import end_of_leading_thoughts
 
 # Only the start of an error text is read: it says what is wrong, and quoted prompts follow.
 _MESSAGE_CHARS = 600
