@@ -267,7 +267,7 @@ def citations(folder: Path) -> str:
 
 TEXT = """# Agreement with people
 
-**Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .745
+**Conclusion.** The built-in grounding score ranks answers as people do on all six sets (AUROC .746
 to .969): about as well as plain word overlap where answers restate a short passage, and .05 to .08
 better on RAGTruth. It is no probability and has no level: ragmeter shows its changes within one
 service, and no share. Abstentions are recognised with 93 to 99 % accuracy, which is why `answered`

@@ -24,8 +24,8 @@ namespace ragmeter {
     "|[mcdk]?m ?\\^?[23]|[mcdk]?m ?<sup>[23]</sup>|(?:square|cubic|sq\\.?|cu\\.?)[ -]?" LENGTH_NAME "|sqft|sqm|" LENGTH_NAME \
     "|nautical miles?|nmi|light[ -]?years?|hectares?|ha|acres?|mcg|kgs|kilos?|tonnes?|(?:metric )?tons?|t|lbs?|(?:fluid |fl\\.? ?)?ounces?|(?:fl\\.? ?)?oz|stones?|carats?" \
     "|gallons?|gal|pints?|quarts?|barrels?|bbl|bushels?|cups?|tablespoons?|tbsp|teaspoons?|tsp|horsepower|hp|psi|mmhg|torr|atm|kcal|db|decibels?" \
-    "|(?:beats|breaths|revolutions|frames|dots|pixels|words|rounds)(?:/| (?:per|an?) )(?:(?:square )?inch|minute|second|min|s)" \
-    "|bpm|rpm|fps|dpi|ppi|wpm|megapixels?|kph|kmh|mph|knots?|kts?|parts? per (?:million|billion|trillion)|pp[mbt]|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c|(?<=\\d\\d)[cfd]" \
+    "|(?:beats|breaths|revolutions|frames|dots|pixels|words|rounds|requests?|reqs?|calls|queries|messages|transactions)(?:/| (?:per|an?) )(?:(?:square )?inch|minute|second|min|sec|s|hour|hr|h|day)" \
+    "|bpm|rpm|fps|dpi|ppi|wpm|(?:mega)?pixels?|px|kph|kmh|mph|knots?|kts?|parts? per (?:million|billion|trillion)|pp[mbt]|° ?[cf]|(?<=\\d)o ?[cf]|(?<=\\d )o ?c|(?<=\\d\\d)[cfd]" \
     "|(?:degrees?|deg\\.?) ?(?:celsius|centigrade|fahrenheit|[cf])|celsius|fahrenheit|kelvins?|newton[ -]?met(?:er|re)s?|kilohms?|megohms?|(?:kilo|mega|giga)ton(?:ne)?s?" \
     "|in(?! ?\\w)|in(?= (?:tall|long|wide|high|deep|thick)\\b)|" SIGNED ")(?!\\w))"
 // "mg/kg", "kilometres per hour", "hours a week"
@@ -135,6 +135,19 @@ class Measures {
             }
     }
 
+    // What servers count by time: "600 requests per minute" are "10 req/s".
+    static void add_counted(std::unordered_map<Letters, Measure>& out) {
+        static const std::pair<const char32_t*, const char32_t*> counted[] = {
+            {U"requests", U"requests"}, {U"request", U"requests"}, {U"reqs", U"requests"}, {U"req", U"requests"}, {U"calls", U"calls"},
+            {U"queries", U"queries"}, {U"messages", U"messages"}, {U"transactions", U"transactions"}};
+        static const std::pair<const char32_t*, double> periods[] = {
+            {U"second", 1}, {U"sec", 1}, {U"s", 1}, {U"minute", 60}, {U"min", 60}, {U"hour", 3600}, {U"hr", 3600}, {U"h", 3600}, {U"day", 86400}};
+        for (const auto& [word, name] : counted)
+            for (const auto& [period, seconds] : periods)
+                for (const char32_t* between : {U"/", U" per ", U" a ", U" an "})
+                    out[Letters(word) + between + period] = Measure{Letters(name) + U"/duration", name, 0, 1, true, seconds};
+    }
+
     static Letters digits_of(int value) { return Letters(1, U'0' + (char32_t)value); }
 
     struct Row { const char* names; const char* kind; long power, times; bool based; double per; long loose; };
@@ -217,6 +230,7 @@ class Measures {
             {"dpi,dots per inch", "resolution", 0, 1, false},
             {"ppi,pixels per inch", "resolution", 0, 1, false},
             {"megapixel,megapixels", "pixels", 6, 1, true},
+            {"px,pixel,pixels", "pixels", 0, 1, true},
             {"mbar,millibar,millibars", "pressure", 2, 1, true},
             {"psi,pounds per square inch", "pressure", 0, 1, false},
             {"mmhg,torr", "pressure", 0, 1, false},
@@ -247,6 +261,7 @@ class Measures {
                 at = end + 1;
             }
         }
+        add_counted(out);
         for (const char32_t* sign : {U"C", U"F", U"S", U"H", U"T"}) out.erase(sign);
         return out;
     }

@@ -93,6 +93,8 @@ const char QUANTITY[] =
     "|3[01])(?!\\d)(?:T00:00(?::00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))?)"
     "|(?P<num>(?P<na>\\d{1,2})(?P<ns>[-/.])(?P<nb>\\d{1,2})(?P=ns)(?P<ny>" YEAR
     "|\\d\\d)(?![\\d.]\\d|\\d))"
+    "|(?P<slash>(?:(?<=by )|(?<=on )|(?<=due )|(?<=until )|(?<=since )|(?<=before )|(?<=after )|(?<=from ))"
+    "(?:(?:1[0-2]|0?[1-9])/(?:1[3-9]|2\\d|3[01])|(?:1[3-9]|2\\d|3[01])/(?:1[0-2]|0?[1-9]))(?![\\w/%]|[.,]\\d))"
     "|(?P<cjk>(?:(?P<cy>" YEAR ")[年년] ?)?(?P<cm>1[0-2]|0?[1-9])[月월] ?(?P<cd>\\d{1,2})[日号號일])"
     "|(?P<mdy>(?P<mm>" MONTH ") (?:the )?(?P<md>" DAY "|(?:" ORDINAL ")(?=,? " YEAR "\\b))\\b(?![:.]\\d"
     "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" ANY_YEAR ")\\b)?)"
@@ -105,7 +107,7 @@ const char QUANTITY[] =
     "|(?:(?P<time>(?P<th>\\d{1,2})(?:[:.h](?P<tm>[0-5]\\d)"
     "(?::[0-5]\\d)?)? ?(?P<ta>[ap])\\.? ?m\\b\\.?)"
     "|(?P<clock>(?P<ch>[01]?\\d"
-    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock))?(?: (?P<cp>" PART_OF_DAY ")\\b)?))" ZONE
+    "|2[0-4])(?P<cs>[:h])(?P<ci>[0-5]\\d)(?::[0-5]\\d)?(?!\\d)(?: (?:hours|hrs|uhr|o'clock|h\\b))?(?: (?P<cp>" PART_OF_DAY ")\\b)?))" ZONE
     "|(?P<wide>(?P<wa>" WIDE_HALF ") ?(?P<wh>" WIDE_HOUR ")(?::(?P<wm>[0-5]\\d)(?!\\d)| ?[点點时時시](?![間间간])"
     "(?: ?(?P<wn>" WIDE_MINUTE ") ?[分분]|(?P<wd>[0-5]\\d)(?!\\d)| ?(?P<wk>[半반]))?))"
     "|(?P<digital>(?P<xh>[01]?\\d|2[0-4]) ?(?:[点點时時시] ?(?:(?P<xm>[0-5]?\\d) ?[分분]|(?P<xk>[半반]))|[時시](?![間간])))"
@@ -118,21 +120,23 @@ const char QUANTITY[] =
     "(?:(?P<pm>" MEASURE ")|(?P<pq>percent(?:age[ -]points?)?|per cent)\\b|(?P<ps>hundred|thousand|million|billion|trillion)\\b(?:[ -](?P<pc>" CURRENCY_NAME "))?)"
     "|(?P<pn>an?|one|two|three|four|five|six|\\d{1,3}) (?P<pu>" UNIT ") and (?P<pg>an? half|an? quarter|three[ -]quarters)(?! (?:cups?|table|tea|mile|hour|day|week|month|year))\\b)"
     "|(?P<fraction>" FRACTION ")"
-    "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "))[ -]centur(?:y|ies)\\b)"
-    "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>" TENS "ies)\\b)"
+    "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "|[ivx]{1,5})(?:th)?)[ -]centur(?:y|ies)\\b)"
+    "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the )1[0-4]\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>(?:(?:seven|eigh|nine)teen[ -])?" TENS "ies)\\b)"
     "|(?P<week>(?:(?:calendar )?week|[ck]w) ?(?P<w1>[0-5]?\\d)(?:,? (?:of |in )?|/)(?P<w2>" YEAR ")\\b|(?P<w3>" YEAR ")-?w(?P<w4>[0-5]\\d)(?!\\w))"
     "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
     "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
     "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
-    "|3rd|4th)[ -]quarter|h(?P<q4>[12])(?!\\w)|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
+    "|3rd|4th)[ -]quarter|(?:h(?=[12](?!\\w))|(?=[12]h 20\\d\\d(?!\\d)))(?P<q4>[12])h?|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
     "|(?P<times>(?:(?:once|twice|thrice|(?:" SMALL ") times|\\d{1,2}x)(?: (?:an?|per|each|every)[ -](?P<period>minute|hour|day|week|month|year)\\b| (?P<daily>hour|dai|week|month|year)ly\\b)"
+    "|by a factor of (?:\\d{1,3}(?:[.,]\\d{1,2})?|" SMALL ")(?![\\w]|[.,]\\d)|(?:two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|\\d{1,3})-?fold\\b"
     "|(?P<factor>\\d{1,3}[.,]\\d{1,2}|(?:one|two|three|four|five) and an? (?:half|quarter))(?: times|x)(?!\\w)|(?:twice|thrice|(?:" SMALL ") times)\\b|half(?= as )|\\d{1,2}x(?!\\w| ?\\d)|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)))"
     "|(?P<one>(?:an? |every (?:(?P<nth>other|second|third|fourth) )?)(?P<ou>minute|hour|day|week|fortnight|month|year|decade)(?![\\w-]))"
     "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
     "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
     "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL "|" HIGH_ORDINAL ")(?![\\w]|-\\w))"
     "|(?P<level>(?:fl|flight level) ?(?P<lv>[0-4]\\d\\d)(?!\\w|[.,]\\d))"
+    "|(?P<loss>" CURRENCY_SIGN " ?\\((?P<lost>" NUMBER ")\\)(?: ?" SCALE ")?)"
     "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|[13]/4|[1357]/8|[1-4]/5|an? half)\\b)?"
     "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp|p)\\b)|(?![\\w]|[.,]\\d))"
@@ -145,28 +149,28 @@ const char QUANTITY[] =
 
 // The groups of `QUANTITY`; those of its kinds come first.
 enum Group {
-    G_COMPACT, G_ISO, G_NUM, G_CJK, G_MDY, G_DMY, G_MONTH, G_RACE, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
+    G_COMPACT, G_ISO, G_NUM, G_SLASH, G_CJK, G_MDY, G_DMY, G_MONTH, G_RACE, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FRACTION, G_PARTIAL,
-    G_CENTURY, G_DECADE, G_WEEK, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_LEVEL, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_WEEK, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_LEVEL, G_LOSS, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CS, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
     G_WORDS, G_WPERCENT, G_WNAME,
     G_WA, G_WH, G_WM, G_WN, G_WD, G_WK, G_XH, G_XM, G_XK, G_ZONE, G_SHIFT,
     G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
-    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_ON, G_OZ, G_PQ, G_LV, G_OV, G_OW, G_RM, G_RS, G_R1, G_R2, G_R3, G_R4, G_R5, G_W1, G_W2, G_W3, G_W4, G_COUNT
+    G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_ON, G_OZ, G_PQ, G_LV, G_OV, G_OW, G_RM, G_RS, G_R1, G_R2, G_R3, G_R4, G_R5, G_W1, G_W2, G_W3, G_W4, G_LOST, G_COUNT
 };
 const char* const GROUPS[] = {
-    "compact", "iso", "num", "cjk", "mdy", "dmy", "month", "race", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
+    "compact", "iso", "num", "slash", "cjk", "mdy", "dmy", "month", "race", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
-    "century", "decade", "week", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "level", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "week", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "level", "loss", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "cs", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
     "words", "wpercent", "wname",
     "wa", "wh", "wm", "wn", "wd", "wk", "xh", "xm", "xk", "zone", "shift",
     "cents", "measure", "wmeasure", "hn", "hw", "ten", "tens",
-    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor", "on", "oz", "pq", "lv", "ov", "ow", "rm", "rs", "r1", "r2", "r3", "r4", "r5", "w1", "w2", "w3", "w4",
+    "lh", "lm", "cp", "hx", "hd", "hq", "he", "pf", "pm", "ps", "pc", "pn", "pu", "pg", "q4", "q5", "minus", "below", "nth", "ou", "ga", "gm", "gs", "point", "period", "daily", "factor", "on", "oz", "pq", "lv", "ov", "ow", "rm", "rs", "r1", "r2", "r3", "r4", "r5", "w1", "w2", "w3", "w4", "lost",
 };
 
 // A word that may be a number has one of these; looking for them is quicker than the pattern.
@@ -180,13 +184,13 @@ const char* const SPELT[] = {
     "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
     "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
-    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level", "pt1", "pt2", "pt3", "pt4", "pt5", "pt6", "pt7", "pt8", "pt9", "cw", "kw",
+    "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level", "pt1", "pt2", "pt3", "pt4", "pt5", "pt6", "pt7", "pt8", "pt9", "cw", "kw", "metre", "meter", "litre", "liter", " gram", " mile", " inch", " feet", " foot", " pound", " ounce", " cup", "spoon", " euro", " cents", " watt", " volt", " pixel", "actor of", "fold",
 };
 const char* const WORDY[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
     "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade",
     "half", "dozen", "fortnight", "every ", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
-    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night",
+    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "egrees", "metre", "meter", "litre", "liter", " gram", " mile", " inch", " feet", " foot", " pound", " ounce", " cup", "spoon", " euro", " dollar", " cents", " watt", " volt", " pixel", "actor of", "fold",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
 const char* const BEGINNINGS[] = {
@@ -198,7 +202,7 @@ const char* const BEGINNINGS[] = {
     "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
-    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "pt", "week ", "calendar week", "cw", "kw",
+    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "by a factor of ", "pt", "week ", "calendar week", "cw", "kw",
 };
 
 // What an article may stand before that is a duration: "a week".
@@ -443,7 +447,7 @@ class Notation {
                     for (const Key& key : each.keys) said.insert(key.whole());
             }
             bool is_said = is_known(item, known);
-            if (is_said && item.keys.size() > 1) right.push_back(item.start);
+            if (is_said && (item.keys.size() > 1 || item.shift)) right.push_back(item.start);
             std::vector<Letters> beside;
             bool is_replaced = false;
             if (!is_said) {
@@ -482,6 +486,7 @@ class Notation {
                 if (joined) written.text.push_back(' ');
             }
         }
+        mark_exchanged(text, items, passages, known, replaced, changes);
         std::vector<const Text*> texts;
         for (const Text& passage : passages) texts.push_back(&passage);
         texts.push_back(&query);
@@ -953,6 +958,40 @@ class Notation {
         std::vector<Place> places;
     };
 
+    // Whether times of day at two places are the ends of a span: "from noon until half past one".
+    static bool spans(const Text& text, Py_ssize_t start, Py_ssize_t end, Py_ssize_t next) {
+        static const std::unordered_set<Letters> to = {U" to ", U" until ", U" till ", U" through ", U"-", U"–", U" - ", U" – "};
+        const Py_ssize_t size = next - end;
+        if (size < 1 || size > 9) return false;
+        const Letters gap = text.part(end, next);
+        return to.count(gap) || (gap == U" and " && word_before(text, start) == U"between");
+    }
+
+    // Mark spans of times whose ends passages have the other way round alone.
+    static void mark_exchanged(const Text& text, const std::vector<Quantity>& items, const std::vector<Text>& passages, const std::vector<Quantities>& known,
+                               std::vector<Py_ssize_t>& replaced, std::vector<Change>& changes) {
+        if (known.empty()) return;
+        for (size_t at = 0; at + 1 < items.size(); at++) {
+            const Quantity &first = items[at], &last = items[at + 1];
+            if (!first.is_time() || !last.is_time() || !spans(text, first.start, first.end, last.start) || first.clock() == last.clock()) continue;
+            bool right = false, exchanged = false;
+            for (size_t passage = 0; passage < passages.size() && !right; passage++) {
+                const std::vector<Place>& places = known[passage].places;
+                for (size_t place = 0; place + 1 < places.size(); place++) {
+                    const Place &one = places[place], &next = places[place + 1];
+                    if (!spans(passages[passage], one.start, one.end, next.start)) continue;
+                    right = right || (is_same_time(first, one) && is_same_time(last, next));
+                    exchanged = exchanged || (is_same_time(first, next) && is_same_time(last, one));
+                }
+            }
+            if (right || !exchanged) continue;
+            for (const Quantity* item : {&first, &last}) {
+                put({item->start, item->end, text.part(item->start, item->end) + OTHER}, replaced, changes);
+                replaced.push_back(item->start);
+            }
+        }
+    }
+
     // Where quantities may begin, in order.
     void find_starts(const Text& text, std::vector<Py_ssize_t>& out) const {
         text.visit([&](const auto& signs) { find_figures(signs, out); });
@@ -997,9 +1036,24 @@ class Notation {
             }
             while (at < low.size && in_word(low.at(at))) at++;
         }
+        add_roman_centuries(text, before, out);
         if (out.size() == before) return;
         if (!spelt_.stand_in(text)) out.resize(before);
         std::inplace_merge(out.begin(), out.begin() + (Py_ssize_t)before, out.end());
+    }
+
+    // Add where the numerals of "the XII century" begin, to the places from `before` on.
+    static void add_roman_centuries(const Text& low, size_t before, std::vector<Py_ssize_t>& out) {
+        static const Letters numerals = U"ivx", century = U"centur";
+        const size_t words = out.size();
+        for (Py_ssize_t at = low.size ? low.find(century) : -1; at >= 0; at = low.find(century, at + 1)) {
+            Py_ssize_t end = at - 1;
+            if (end > 2 && low.at(end - 1) == 'h' && low.at(end - 2) == 't') end -= 2;
+            Py_ssize_t start = end;
+            while (start > 0 && end - start < 6 && numerals.find(low.at(start - 1)) != Letters::npos) start--;
+            if (start >= 0 && start < end && !joins_before(low, start)) out.push_back(start);
+        }
+        if (out.size() > words) std::sort(out.begin() + (Py_ssize_t)before, out.end());
     }
 
     static bool is_article(const Letters& word) { return word == U"a " || word == U"the "; }
@@ -1358,7 +1412,8 @@ class Notation {
     // Of an amount with a unit of measure, in its base unit; false if it is none.
     bool measured(const Text& text, const Match& match, const Decimal& value, const Letters& written, Group figure, Quantity& item) const {
         Measure unit;
-        if (!measures_.find(written, unit)) return false;
+        const bool degree = written == U"F" || written == U"C";  // "350F"
+        if (!measures_.find(degree ? U"°" + written : written, unit)) return false;
         Decimal base = value;
         base.multiply(unit.times);
         base.exponent += unit.power;
@@ -1474,7 +1529,7 @@ class Notation {
         const bool scaled = first.is_plain() && last.is_plain() && last.shift > 0 && first.shift == 0;
         if (size < 1 || size > 5 || (first.is_plain() == last.is_plain() && !scaled)) return;
         const Letters gap = text.part(first.end, last.start);
-        const bool both = gap == U" and " && word_before(text, first.start) == U"between";
+        const bool both = gap == U" and " && word_before(text, first.sign < 0 ? first.start : first.sign) == U"between";
         if (!both && !between.count(gap)) return;
         if (scaled) {  // "12 to 15 thousand"
             Decimal value;
@@ -1506,7 +1561,9 @@ class Notation {
         if (whole.measured) {
             const size_t blank = most.find(U' ');
             if (whole.unit <= 0 && blank == Letters::npos) return;
-            keys.push_back(Key{U"n", whole.unit > 0 ? written(number_in(value.shown()) * whole.unit) : value.shown() + most.substr(blank), unit});
+            const bool below = unit == U"temperature" && plain.sign >= 0;
+            keys.push_back(Key{U"n", whole.unit > 0 ? written(number_in(value.shown()) * whole.unit) : Letters(below, U'-') + value.shown() + most.substr(blank), unit});
+            if (below) plain.start = plain.figure = plain.sign;
         } else {
             value.exponent += whole.shift;
             for (const Key& key : whole.keys)
@@ -1630,6 +1687,37 @@ class Notation {
             item.figure_end = match.start() + (Py_ssize_t)end;
         }
         return true;
+    }
+
+    // "threefold" and "by a factor of three": 300 percent of it.
+    static bool folds(Letters written, Quantity& item) {
+        static const LettersView by = U"by a factor of ";
+        Decimal value;
+        if (written.compare(0, by.size(), by) == 0) written.erase(0, by.size());
+        else if (written.size() > 5 && written.compare(written.size() - 4, 4, U"fold") == 0) written.resize(written.size() - 4 - (written[written.size() - 5] == '-'));
+        else return false;
+        if (is_decimal(written[0]) ? !parse_figure(written, true, value) : small_number(written) == 0) return false;
+        if (!is_decimal(written[0])) value.coefficient = digits(small_number(written));
+        item.keys = {Key{U"times", value.shown()}};
+        value.exponent += 2;
+        item.keys.push_back(Key{U"n", value.shown(), U"%"});
+        item.keys.push_back(item.keys[0]);
+        return true;
+    }
+
+    // Half of a year: "2H23".
+    static bool half_year(Quantity& item, const Letters& half, const Letters& year) {
+        item.keys.push_back(Key{U"q", U"half " + half, full_year(year)});
+        item.single = U"H" + half + U" " + full_year(year);
+        return true;
+    }
+
+    // The number that a Roman numeral up to "xxxix" is; 0 if it is none.
+    static long roman_number(const Letters& numeral) {
+        static const Letters units[] = {U"", U"i", U"ii", U"iii", U"iv", U"v", U"vi", U"vii", U"viii", U"ix"};
+        for (long number = 1; number < 40; number++)
+            if (numeral == Letters((size_t)number / 10, U'x') + units[number % 10]) return number;
+        return 0;
     }
 
     // A latitude or longitude, in seconds of an angle.
@@ -1846,6 +1934,11 @@ class Notation {
             }
             case G_ISO: return date(item, of(G_IY), number(G_IM), number(G_ID));
             case G_NUM: return numeric_date(item, of(G_NS), of(G_NY), number(G_NA), number(G_NB));
+            case G_SLASH: {
+                const Letters written = of(G_SLASH);
+                const long first = number_of(written.substr(0, written.find(U'/'))), second = number_of(written.substr(written.find(U'/')));
+                return date(item, Letters(), std::min(first, second), std::max(first, second));
+            }
             case G_CJK: return date(item, of(G_CY), number(G_CM), number(G_CD));
             case G_MDY: return date(item, of(G_MY), month_number(of(G_MM)), day_number(of(G_MD)));
             case G_DMY: return date(item, of(G_DY), month_number(of(G_DM)), day_number(of(G_DD)));
@@ -1872,6 +1965,9 @@ class Notation {
                 const Letters clock = lower(of(G_CLOCK));
                 if ((of(G_CS) == U"h" || clock.find(U"hours") != Letters::npos) && is_lasting(text, match.start()))
                     return lasting(item, U"duration", number_of(hour) * 3600 + number(G_CI) * 60);
+                if (clock.find(U" h") != Letters::npos && is_lasting(text, match.start()))
+                    return lasting(item, U"duration", number_of(hour) * 3600 + number(G_CI) * 60);
+                if (of(G_CS) == U"H" && (hour == U"1" || hour == U"2") && item.end == match.end(groups_[G_CI])) return half_year(item, hour, of(G_CI));
                 if (match.has(groups_[G_CP])) return spoken_time(item, number_of(hour) * 60 + number(G_CI), of(G_CP));
                 return time(item, number_of(hour) * 60 + number(G_CI), known);
             }
@@ -1946,15 +2042,22 @@ class Notation {
             }
             case G_CENTURY: {
                 long century = day_number(match.has(groups_[G_HN]) ? of(G_HN) : of(G_HW));
+                if (!century) century = roman_number(lower(of(G_HW)));
                 if (!century) return false;
                 item.keys.push_back(Key{U"century", digits(century)});
                 return true;
             }
             case G_DECADE: {
-                Letters ten = of(G_TEN), named = lower(of(G_TENS));
+                Letters ten = of(G_TEN), named = lower(of(G_TENS)), before = U"19";
                 unsigned __int128 value = 0;
+                const size_t hundred = named.find(U"teen");
+                if (hundred != Letters::npos) {  // "the eighteen-seventies"
+                    before = named[0] == 's' ? U"17" : named[0] == 'e' ? U"18" : U"19";
+                    named.erase(0, hundred + 5);
+                }
                 if (!named.empty() && parse_words(named.substr(0, named.size() - 3) + U"y", value)) ten = digits(value);
-                item.keys.push_back(Key{U"decade", ten.size() == 2 ? U"19" + ten : ten});
+                item.keys.push_back(Key{U"decade", ten.size() == 2 ? before + ten : ten});
+                if (ten.size() == 4 && ten < U"1500" && ten.compare(2, 2, U"00") == 0) item.keys.push_back(Key{U"century", digits(number_of(ten) / 100 + 1)});
                 return true;
             }
             case G_WEEK: {
@@ -1992,7 +2095,7 @@ class Notation {
                 item.single += U" " + year;
                 return true;
             }
-            case G_TIMES: return times(match, lower(of(G_TIMES)), lower(of(match.has(groups_[G_PERIOD]) ? G_PERIOD : G_DAILY)), lower(of(G_FACTOR)), item);
+            case G_TIMES: return folds(lower(of(G_TIMES)), item) || times(match, lower(of(G_TIMES)), lower(of(match.has(groups_[G_PERIOD]) ? G_PERIOD : G_DAILY)), lower(of(G_FACTOR)), item);
             case G_ONE: {
                 Measure unit;
                 if (!measures_.find(lower(of(G_OU)), unit)) return false;
@@ -2014,6 +2117,16 @@ class Notation {
                 if (!number) return false;
                 item.keys.push_back(Key{U"ordinal", digits(number)});
                 return true;
+            }
+            case G_LOSS: {  // "$(14.2) million", as accountants write what is below zero
+                Decimal value;
+                const Letters written = of(G_LOSS);
+                Letters scale = lower(written.substr(written.find(U')') + 1));
+                scale.erase(scale.find_last_not_of(U". ") + 1);
+                scale.erase(0, scale.find_first_not_of(U' '));
+                if (!parse_figure(of(G_LOST), !scale.empty(), value)) return false;
+                value.scale(power_of(scale));
+                return amount(match, value.shown(), unit(Letters(), written.substr(0, written.find(U'(')), Letters()), G_LOST, item);
             }
             case G_AMOUNT: {
                 Letters scale = lower(of(G_SCALE)), sign = of(G_SIGN), name = of(G_NAME);
@@ -2043,6 +2156,7 @@ class Notation {
                 if (minus || match.has(groups_[G_BELOW])) {  // of temperatures
                     Measure unit;
                     minus = measures_.find(measure, unit) && unit.kind == U"temperature";
+                    if (!minus && match.has(groups_[G_MINUS])) item.sign = item.start;
                     if (!minus) item.start = match.start(groups_[match.has(groups_[G_SIGN]) ? G_SIGN : G_FIGURE]);
                 }
                 if (!parse_figure(of(G_VALUE), !scale.empty() || !percent.empty(), value)) return false;

@@ -138,7 +138,7 @@ struct Node {  // as small as can be: a pattern has thousands, and a match looks
 };
 
 struct Match {
-    static constexpr int MOST = 144;
+    static constexpr int MOST = 148;
     Py_ssize_t places[2 * MOST];
     const void* clear_of = nullptr;  // the pattern that no group is set of
     Py_ssize_t start() const { return places[0]; }

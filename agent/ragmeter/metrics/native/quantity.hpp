@@ -32,6 +32,7 @@ struct Quantity {
     double base = 0, unit = 0;  // of a number with a unit: how much in its base unit, and one of its unit
     std::vector<std::pair<Key, Letters>> parts;  // of "4 hours 10 minutes": the value of each, as written
     bool few = false;  // whether it is a word from one to ten
+    Py_ssize_t sign = -1;  // of a number without unit: where its "-" or "minus" stands
     bool cents = false;
     long shift = 0;  // of an amount without a unit of measure: the powers of ten by its scale or unit
     bool attached = false;  // whether a unit follows it without a blank: "5kg"

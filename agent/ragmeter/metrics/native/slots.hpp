@@ -357,7 +357,7 @@ class Slots {
             join(text, out);
             join_bounds(text, out);
             join_date(text, out);
-        } else if (!out.empty() && is_unit(out.back(), true)) {
+        } else if (!out.empty() && (is_unit(out.back(), true) || is_degree(text, out.back()))) {
             join_measured(text, out);
         }
         return at;
@@ -923,6 +923,12 @@ class Slots {
         return word.kind == WORD && word.end - word.start == 7 && lower_sign(text.at(word.start)) == 'b' && stands(text, LettersView(U"between"), word.start);
     }
 
+    // Whether a token is the letter of "°C".
+    template <class Source>
+    static bool is_degree(const Source& text, const Token& token) {
+        return token.kind == WORD && token.end == token.start + 1 && token.start > 0 && text.at(token.start - 1) == 0xB0;
+    }
+
     // Join two numbers that have the same unit each, as where it stands behind the last one alone: "148 mmHg to 136 mmHg".
     template <class Source>
     static void join_measured(const Source& text, Tokens& out) {
@@ -931,7 +937,8 @@ class Slots {
         if (first.kind != NUMBER || last.kind != NUMBER || unit.kind != out.back().kind || unit.value != out.back().value) return;
         const Py_ssize_t size = last.start - unit.end;
         if (first.shared || last.shared || first.low || last.low || size < 1 || size > 9 || unit.start - first.end > 2) return;
-        const Letters gap = text.part(unit.end, last.start);
+        Letters gap = text.part(unit.end, last.start);
+        if (gap.back() == '+' && gap.size() > 1) gap.pop_back();  // "-10 °C to +45 °C"
         if (!is_range(text, first, gap, last)) return;
         make_range(first, last);
         out.erase(out.end() - 3, out.end() - 1);
