@@ -539,6 +539,70 @@ def test_functions_that_answer_no_question_are_none(asked: Any, given: Any) -> N
     assert read(run).dropped == {"no_llm_no_retriever": 1}
 
 
+FOUND = [[{"page_content": A}, {"page_content": B}]]
+
+
+@each_row(
+    ("asked", "given"),
+    [
+        ({"input": "refund duration"}, {"result": "Five days.", "source_documents": FOUND}),
+        ({"input": "refunds"}, {"output_text": "Five.", "documents": FOUND[0]}),
+        ("refund duration", {"text": "Five days.", "sourceDocuments": [[FOUND[0][0], 0.8]]}),
+    ],
+)
+def test_a_function_that_gives_its_documents_beside_an_answer_is_a_request(
+    asked: Any, given: Any
+) -> None:
+    run = Run()
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in (asked, given)]
+    run.span("run", None, (0, 5), {"input.value": texts[0], "output.value": texts[1]})
+    trace = only(run)
+    assert trace.answer
+    assert (trace.passages or [])[0].text == A
+
+
+@each_row(
+    ("asked", "given"),
+    [
+        ({"question": "How long?", "answer": A}, {"response": "All is there.", "documents": [A]}),
+        ({"path": "faq.md"}, {"documents": [A, B]}),
+        ({"text": "How long?"}, {"chunks": [A, B]}),
+    ],
+)
+def test_a_function_that_gives_documents_without_an_answer_of_its_own_is_none(
+    asked: Any, given: Any
+) -> None:
+    run = Run()
+    run.span("run", None, (0, 5), {"input": json.dumps(asked), "output": json.dumps(given)})
+    assert read(run).dropped == {"no_llm_no_retriever": 1}
+
+
+def failing(name: str, asked: object, **step: str) -> Run:
+    run = Run()
+    root = run.span(name, None, (0, 5), {KIND: "CHAIN", "input.value": json.dumps(asked)}, status=2)
+    run.span("step", root, (1, 4), step, status=2)
+    return run
+
+
+@each_row("kind", ["", "EMBEDDING"])
+def test_a_function_that_fails_with_a_question_in_hand_is_a_request(kind: str) -> None:
+    trace = only(failing("answer", {"question": "How long?"}, **({KIND: kind} if kind else {})))
+    assert (trace.query, trace.status, trace.answer) == ("How long?", "error", None)
+
+
+@each_row(
+    ("name", "asked"),
+    [
+        ("rewrite_question", {"question": "How long?"}),
+        ("embed", {"text": "How long?"}),
+        ("index", {"path": "faq.md", "title": "Refunds"}),
+        ("grade_answer", {"question": "How long?", "answer": A}),
+    ],
+)
+def test_a_step_that_fails_alone_is_no_request(name: str, asked: object) -> None:
+    assert not read(failing(name, asked)).traces
+
+
 @pytest.mark.parametrize(
     "name", ["find_chunks", "get_relevant_documents", "getContext", "top_k_passages"]
 )

@@ -26,8 +26,20 @@ from ragmeter.ingest.spans import Span
 _AGENTA_SIDES = ("ag.data.inputs.", "ag.data.outputs.")
 _MAX_FIELDS = 64  # of the arguments or results of a function
 # where conventions have the arguments and the result of a function
-_INPUTS = ("input", "input.value", "langfuse.observation.input", "mlflow.spanInputs")
-_OUTPUTS = ("output", "output.value", "langfuse.observation.output", "mlflow.spanOutputs")
+_INPUTS = (
+    "input",
+    "input.value",
+    "langfuse.observation.input",
+    "mlflow.spanInputs",
+    "gen_ai.prompt",  # of a chain of LangSmith
+)
+_OUTPUTS = (
+    "output",
+    "output.value",
+    "langfuse.observation.output",
+    "mlflow.spanOutputs",
+    "gen_ai.completion",
+)
 _QUESTIONS = ("question", "user_question", "user_query", "user_message", "user_input", "chatInput")
 _ANSWERS = ("answer", "final_answer", "response", "reply", "answer_text", "generated_text")
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -86,25 +98,47 @@ def asks_and_answers(span: Span) -> bool:
     question or end as one, and the output has to be words. What is given an answer grades it. A
     `query` or `message` is a question, too, unless the function's name tells of other work.
     """
-    asked = parse_nested_json(first_value(span.attributes, _INPUTS))
-    for key in ("args", "kwargs", "inputs"):
-        if isinstance(asked, dict) and isinstance(asked.get(key), dict | list) and asked[key]:
-            asked = asked[key]
+    if not asks(span):
+        return False
+    given = parse_nested_json(first_value(span.attributes, _OUTPUTS))
+    reply = first_value(given, _ANSWERS) if isinstance(given, dict) else given
+    return isinstance(reply, str) and len(reply.split()) >= _MIN_WORDS
+
+
+def asks(span: Span) -> bool:
+    """Return whether one of a function's arguments is a question, and none an answer to it."""
+    if is_given_answer(span):
+        return False
+    asked = _arguments(span)
     if isinstance(asked, dict):
-        if not asked.keys().isdisjoint(_ANSWERS):
-            return False
         named = first_value(asked, _QUESTIONS)
         texts = [named] if named is not None else [*asked.values()]
     else:
         named = None
         texts = asked if isinstance(asked, list) else [asked]
     texts = [text for text in texts[:_MAX_FIELDS] if isinstance(text, str)]
-    asks = any(named or text.rstrip().endswith(_QUESTION_MARKS) for text in texts)
-    if not asks and not (isinstance(asked, dict) and _may_ask(span.name, asked)):
-        return False
-    given = parse_nested_json(first_value(span.attributes, _OUTPUTS))
-    reply = first_value(given, _ANSWERS) if isinstance(given, dict) else given
-    return isinstance(reply, str) and len(reply.split()) >= _MIN_WORDS
+    if any(named or text.rstrip().endswith(_QUESTION_MARKS) for text in texts):
+        return True
+    return isinstance(asked, dict) and _may_ask(span.name, asked)
+
+
+def does_other_work(name: str) -> bool:
+    """Return whether a function's name tells of a step of a request: `rewrite_question`."""
+    return _OTHER_WORK.search(_words(name)) is not None
+
+
+def is_given_answer(span: Span) -> bool:
+    """Return whether one of a function's arguments is an answer, which it then grades."""
+    asked = _arguments(span)
+    return isinstance(asked, dict) and not asked.keys().isdisjoint(_ANSWERS)
+
+
+def _arguments(span: Span) -> Any:
+    asked = parse_nested_json(first_value(span.attributes, _INPUTS))
+    for key in ("args", "kwargs", "inputs"):
+        if isinstance(asked, dict) and isinstance(asked.get(key), dict | list) and asked[key]:
+            asked = asked[key]
+    return asked
 
 
 def _may_ask(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -112,7 +146,7 @@ def _may_ask(name: str, arguments: Mapping[str, Any]) -> bool:
     text = first_value(arguments, _MAY_ASK)
     if not isinstance(text, str) or len(text.split(None, 1)) < 2 or _CODE.match(text):
         return False
-    return _ADDRESSED.isdisjoint(arguments) and _OTHER_WORK.search(_words(name)) is None
+    return _ADDRESSED.isdisjoint(arguments) and not does_other_work(name)
 
 
 def _words(name: str) -> str:

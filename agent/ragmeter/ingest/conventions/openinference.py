@@ -177,6 +177,10 @@ def _fill_openinference_call(span: Span, content: SpanContent) -> None:
         content.query_gap = Reason.CONTENT_HIDDEN
     elif content.query is None:
         content.query, content.query_gap = find_question(attributes.get("input.value"))
+    if content.query is None and content.query_gap is None:
+        texts = (item.get("prompt.text") for _, item in flattened_items(attributes, "llm.prompts"))
+        asked = next((text for text in texts if text is not None), None)
+        content.query, content.query_gap = find_question(asked)
     choices = flattened_items(attributes, "llm.choices")
     completions = (scalar_text(choice.get("completion.text")) for _, choice in choices)
     reply = reply_of(replies)

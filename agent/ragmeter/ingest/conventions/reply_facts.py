@@ -119,7 +119,8 @@ _CACHED_PART = (
     "cache_read",
 )
 _INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
-_PRINTED_LIST = re.compile(r"\[[\w, -]{0,200}\]")  # Semantic Kernel of .NET: `[Stop]`
+# of Semantic Kernel of .NET, and of a list that Python has printed: `[Stop]`, `['stop']`
+_PRINTED_LIST = re.compile(r"\[[\w, '-]{0,200}\]")
 _MAX_NAME = 256  # characters of a model's name
 _MAX_NODES = 400  # of a body that are looked at
 _MAX_DEPTH = 10
@@ -140,12 +141,12 @@ def finish_reason(span: Span) -> str | None:
         opened = parse_nested_json(value)
         first = opened[0] if isinstance(opened, list) and opened else opened
         if isinstance(first, str) and _PRINTED_LIST.fullmatch(first):
-            first = first[1:-1].partition(",")[0]
+            first = first[1:-1].partition(",")[0].strip("'")
         if reason := read_finish_reason(first):
             return reason
     found: str | None = None
     for body in reply_bodies(span):
-        for node in body_objects(body):
+        for node in body_objects(body[:1] if _are_choices(body) else body):
             if node.get("object") == "response" and (reason := _response_end(node)):
                 return reason
             details = node.get("incomplete_details")
@@ -161,6 +162,20 @@ def finish_reason(span: Span) -> str | None:
         if found:
             return found
     return None
+
+
+def _are_choices(body: Any) -> bool:
+    """Return whether a body is a list of replies of which the first was shown: see `reply_of`."""
+    return isinstance(body, list) and all(
+        isinstance(one, dict)
+        and one.get("role") == "assistant"
+        and one.get("finish_reason")
+        and isinstance(one.get("parts"), list)
+        and not any(
+            isinstance(part, dict) and part.get("type") == "tool_call" for part in one["parts"]
+        )
+        for one in body
+    )
 
 
 def served_model(span: Span) -> str | None:

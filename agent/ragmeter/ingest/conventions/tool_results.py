@@ -18,6 +18,7 @@ from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_text
 from ragmeter.ingest.conventions.values import (
     flattened_items,
     parse_nested_json,
+    parse_number,
     role_names,
     scalar_text,
 )
@@ -332,7 +333,10 @@ def _listed(value: Any, depth: int = 0) -> list[Any]:
     if isinstance(value, dict):
         lists = (value[key] for key in _LISTED if isinstance(value.get(key), list))
         return _listed(next(lists, None), depth)
-    if not isinstance(value, list) or not any(isinstance(one, dict) for one in value):
+    if not isinstance(value, list):
+        return []
+    value = [inner for one in value for inner in _opened(one)]
+    if not any(isinstance(one, dict) for one in value):
         return []
     found: list[Any] = []
     for one in value:
@@ -344,6 +348,15 @@ def _listed(value: Any, depth: int = 0) -> list[Any]:
         else:
             found.append(_inside(one))
     return found
+
+
+def _opened(value: Any) -> list[Any]:
+    """Return the documents of a list in a list, or of a pair of a document and its score."""
+    if not isinstance(value, list):
+        return [value]
+    if len(value) == 2 and isinstance(value[0], dict) and parse_number(value[1]) is not None:
+        return [{"score": value[1], **value[0]}]
+    return value if all(isinstance(one, dict) for one in value) else [value]
 
 
 def _inside(value: Any) -> Any:

@@ -41,6 +41,7 @@ from ragmeter.ingest.requests.tree import (
     SpanNode,
     ToolUse,
     answers_question,
+    fails_question,
     is_run,
     last_retrieval_moment,
     tool_name,
@@ -270,6 +271,7 @@ def compose_request(
         or (bool(answer.text) and answer.node in request.calls)
         or any(is_run(below) for below in request.nodes)
         or answers_question(node)
+        or fails_question(node)
         or passages is not None
         or any(retrieval.role is SpanRole.RETRIEVER for retrieval in request.retrievals),
         origins={

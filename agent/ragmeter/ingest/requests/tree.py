@@ -24,13 +24,20 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.ingest.conventions.functions import asks_and_answers
+from ragmeter.ingest.conventions.functions import (
+    asks,
+    asks_and_answers,
+    does_other_work,
+    is_given_answer,
+)
 from ragmeter.ingest.conventions.registry import preview_span, read_span
 from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
     SpanRole,
+    has_texts,
 )
+from ragmeter.ingest.conventions.tool_results import read_hosted_documents
 from ragmeter.ingest.conventions.values import key_list, key_set
 from ragmeter.ingest.spans import Span, is_evaluation_span, is_own_span
 from ragmeter.reasons import Reason
@@ -347,6 +354,7 @@ def find_requests(root: SpanNode) -> list[SpanNode]:
         or _find_below(root, _is_request_part)
         or _find_runs(root, is_run)
         or _find_runs(root, answers_question)
+        or _find_runs(root, fails_question, indexing=True)
     )
     return sorted(requests, key=SpanNode.time_order)
 
@@ -419,13 +427,17 @@ def _is_request_part(node: SpanNode) -> bool:
     return bool(node.retrievals or node.calls)
 
 
-def _find_runs(root: SpanNode, is_one: Callable[[SpanNode], bool]) -> list[SpanNode]:
+def _find_runs(
+    root: SpanNode, is_one: Callable[[SpanNode], bool], *, indexing: bool = False
+) -> list[SpanNode]:
     """Return the runs of agents, or functions, of which no span tells what they did.
 
-    Indexing is none.
+    Indexing is none, unless with `indexing` the spans tell of a question.
     """
     nodes = list(root.walk())
-    if any(node.role in (SpanRole.EMBEDDING, SpanRole.VECTOR_DB) for node in nodes):
+    if not indexing and any(
+        node.role in (SpanRole.EMBEDDING, SpanRole.VECTOR_DB) for node in nodes
+    ):
         return []
     holders: set[int] = set()
     for node in reversed(nodes):
@@ -471,7 +483,24 @@ def is_run(node: SpanNode) -> bool:
 
 def answers_question(node: SpanNode) -> bool:
     """Return whether a span is a function that is given a question and gives back an answer."""
-    return node.role is SpanRole.CHAIN and asks_and_answers(node.span)
+    if node.role is not SpanRole.CHAIN:
+        return False
+    return asks_and_answers(node.span) or _gives_passages(node)
+
+
+def fails_question(node: SpanNode) -> bool:
+    """Return whether a span is a function that failed before it had answered its question."""
+    if node.role is not SpanRole.CHAIN or not (node.span.status == 2 or node.preview.failed):
+        return False
+    return asks(node.span) and not does_other_work(node.span.name)
+
+
+def _gives_passages(node: SpanNode) -> bool:
+    """Return whether a span gives back an answer with what was retrieved for it."""
+    content = node.content()
+    if content.query is None or not (content.answer or "").strip() or is_given_answer(node.span):
+        return False
+    return has_texts(read_hosted_documents(node.span, of_run=True))
 
 
 def _is_agent(node: SpanNode) -> bool:
