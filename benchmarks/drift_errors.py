@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ragmeter.parts.drift.detector import DAY
 from ragmeter.parts.drift.part import DriftPart
 from ragmeter.parts.drift.settings import DriftDetectionSettings
-from ragmeter.parts.questions.clusters import SLOTS, design_effect
+from ragmeter.parts.questions.clusters import SLOTS, design_effects
 from ragmeter.parts.views import RequestHistory, RequestSeries
 
 from benchmarks.drift import BEGIN, SERIES, NoWindows
@@ -103,10 +103,15 @@ class ErrorHistory(RequestHistory):
         if not n:
             return {}
         mean = works / n
-        effect = design_effect(
-            slots[:, 0], slots[:, 1], samples=n, mean=mean, variance=mean * (1 - mean)
+        (effect,) = design_effects(
+            slots[None, :, 0],
+            slots[None, :, 1],
+            samples=np.array([n]),
+            means=np.array([mean]),
+            variances=np.array([mean * (1 - mean)]),
+            bounded=np.array([True]),
         )
-        return {"works": effect}
+        return {"works": float(effect)}
 
 
 def play(traffic: ErrorTraffic, since: int = 0) -> list[int]:

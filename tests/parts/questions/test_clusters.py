@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ragmeter.parts.questions.clusters import (
     LEAST_TENANTS,
     SLOTS,
-    design_effect,
     design_effect_of_change,
+    design_effects,
     effective_samples,
     find_slot,
 )
@@ -31,13 +31,30 @@ def slots_of(values: Any, keys: Any) -> tuple[Floats, Floats]:
 
 
 def worth(values: Any, clusters: Any, tenants: Any | None = None) -> float:
-    return effective_samples(
-        slots_of(values, clusters),
-        None if tenants is None else slots_of(values, tenants),
-        samples=len(values),
-        mean=float(values.mean()),
-        variance=float(values.var(ddof=1)),
+    own = slots_of(values, clusters)
+    counts, sums = np.stack((own, own if tenants is None else slots_of(values, tenants)), axis=1)
+    of_all, of_sample = effective_samples(
+        counts[:, None],
+        sums[:, None],
+        samples=np.array([float(len(values))]),
+        means=np.array([values.mean()]),
+        variances=np.array([values.var(ddof=1)]),
+        bounded=np.array([True]),
     )
+    return float((of_all if tenants is None else of_sample)[0])
+
+
+def effect(slots: tuple[Floats, Floats], samples: float, mean: float, variance: float) -> float:
+    counts, sums = slots
+    (found,) = design_effects(
+        counts[None],
+        sums[None],
+        samples=np.array([samples]),
+        means=np.array([mean]),
+        variances=np.array([variance]),
+        bounded=np.array([True]),
+    )
+    return float(found)
 
 
 def test_slots_are_stable_and_even() -> None:
@@ -124,14 +141,32 @@ def test_it_is_additive_over_buckets() -> None:
 @pytest.mark.parametrize("mean", [0.0, 1.0])
 def test_equal_values_scatter_by_nothing(mean: float) -> None:
     values = np.full(100, mean)
-    counts, sums = slots_of(values, np.arange(100) // 3)
-    effect = design_effect(counts, sums, samples=100, mean=mean, variance=0.0)
-    assert 1 <= effect < 1.2
+    slots = slots_of(values, np.arange(100) // 3)
+    assert 1 <= effect(slots, samples=100, mean=mean, variance=0.0) < 1.2
 
 
 def test_one_cluster_tells_nothing() -> None:
-    counts, sums = slots_of(np.array([1.0, 0.0, 1.0]), np.zeros(3, np.int64))
-    assert design_effect(counts, sums, samples=3, mean=2 / 3, variance=1 / 3) == 1.0
+    slots = slots_of(np.array([1.0, 0.0, 1.0]), np.zeros(3, np.int64))
+    assert effect(slots, samples=3, mean=2 / 3, variance=1 / 3) == 1.0
+
+
+def test_means_are_found_alike_alone_and_with_others() -> None:
+    rng = np.random.default_rng(5)
+    rows = [(rng.random(200), rng.integers(0, 60, 200), rng.integers(0, n, 200)) for n in (3, 40)]
+    slots = [(slots_of(values, one), slots_of(values, two)) for values, one, two in rows]
+    counts, sums = np.array(slots).transpose(2, 1, 0, 3)
+    together = effective_samples(
+        counts,
+        sums,
+        samples=np.full(2, 200.0),
+        means=np.array([values.mean() for values, *_ in rows]),
+        variances=np.array([values.var(ddof=1) for values, *_ in rows]),
+        bounded=np.full(2, True),
+    )
+    of_all, of_sample = together
+    assert of_all.tolist() == [worth(values, one) for values, one, _ in rows]
+    assert of_sample.tolist() == [worth(*row) for row in rows]
+    assert of_sample[0] == of_all[0]  # three tenants are no sample
 
 
 class Kind(NamedTuple):

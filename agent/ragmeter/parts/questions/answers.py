@@ -20,6 +20,7 @@ from ragmeter.parts.questions.levels import (
     MANY_LABELS,
     TimeStretch,
     dependence_of,
+    find_worths,
     request_level,
     sampled_level,
 )
@@ -258,6 +259,8 @@ class Moment:
 def answer_all(service: AskedService, settings: QuestionsSettings, now: float) -> list[Answer]:
     """Return what is known of every question at event time `now`."""
     moment = Moment(service, now)
+    # all of them are asked for of these windows
+    find_worths([service.sums(last_buckets(WINDOWS[window], now)) for window in SHOWN])
     return [_answer(question, moment, settings) for question in QUESTIONS]
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from ragmeter.windows.estimators import Z_95, t975
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 # Into so many slots clusters are put. The effect is known to a factor of 1 +- sqrt(2 / 31), which
 # makes the intervals of independent requests 7 % wider than they need be with one key and 12 % with
@@ -41,6 +42,12 @@ LEAST_TENANTS = 6
 # near a bound both variances are near 0 and tell nothing.
 _FAR_VALUES = 2.0
 
+# How much wider an interval is by the number of slots with requests, squared: Student's t in place
+# of the normal deviate. A single slot tells nothing.
+_WIDENING = np.array(
+    [0.0, 0.0, *((t975(groups - 1) / Z_95) ** 2 for groups in range(2, SLOTS + 1))]
+)
+
 
 def find_slot(key: str) -> int:
     """Return the slot (0 to `SLOTS` - 1) of a cluster or tenant by its name."""
@@ -48,77 +55,43 @@ def find_slot(key: str) -> int:
     return int.from_bytes(digest, "big") % SLOTS
 
 
-def design_effect(
+def design_effects(
     counts: Floats,
     sums: Floats,
     *,
-    samples: float,
-    mean: float,
-    variance: float,
-    bounded: bool = True,
-) -> float:
+    samples: Floats,
+    means: Floats,
+    variances: Floats,
+    bounded: Flags,
+) -> Floats:
     """Return how many times as many requests are needed as of independent ones, at least 1.
 
-    It is the variance of the mean by the slots, as a multiple of that of independent requests, and
+    It is the variance of a mean by the slots, as a multiple of that of independent requests, and
     allows for how well so many slots tell it: Student's t in place of the normal deviate. So
     Wilson's interval at `samples` over the effect covers.
 
     Args:
-        counts: Weight of the requests of each slot.
-        sums: Weighted values of each slot.
-        samples: Kish's effective number of requests.
-        mean: Weighted mean of the values.
-        variance: Of a value.
+        counts: Weight of the requests of each slot, shape (..., `SLOTS`). A mean may have none:
+            hours of more than a day ago have forgotten theirs.
+        sums: Weighted values of each slot, likewise.
+        samples: Kish's effective number of requests of each mean, shape (...).
+        means: Weighted means of the values.
+        variances: Of a value.
         bounded: Whether values lie in 0..1.
 
     Returns:
-        The effect; 1 where a single slot has requests, which tells nothing.
+        The effects, shape (...); 1 where a single slot has requests, which tells nothing.
     """
-    groups = int(np.count_nonzero(counts))
-    if groups < 2:
-        return 1.0
-    return effect_of_scatter(
-        (sums - mean * counts) / counts.sum(),
+    groups = np.count_nonzero(counts, axis=-1)
+    totals = counts.sum(axis=-1, keepdims=True)
+    scatters = sums - means[..., None] * counts
+    return _effects(
+        np.divide(scatters, totals, out=np.zeros_like(scatters), where=totals > 0),
         groups,
         samples=samples,
-        mean=mean,
-        variance=variance,
-        bounded=bounded,
+        variances=variances,
+        far=_far_values(means, bounded),
     )
-
-
-def slot_scatters(counts: Floats, sums: Floats, means: Floats) -> tuple[Floats, list[int]]:
-    """Return what each slot adds to the distance of a mean from itself, for many means at once.
-
-    Args:
-        counts: Weight of the requests of each slot, shape (means, `SLOTS`). A mean may have none:
-            hours of more than a day ago have forgotten theirs.
-        sums: Weighted values of each slot, likewise.
-        means: Weighted means of the values.
-
-    Returns:
-        The scatter, shape (means, `SLOTS`), and how many slots have requests.
-    """
-    groups: list[int] = np.count_nonzero(counts, axis=1).tolist()
-    totals = counts.sum(axis=1)[:, None]
-    scatters = sums - means[:, None] * counts
-    return np.divide(scatters, totals, out=np.zeros_like(scatters), where=totals > 0), groups
-
-
-def effect_of_scatter(
-    scatter: Floats,
-    groups: int,
-    *,
-    samples: float,
-    mean: float,
-    variance: float,
-    bounded: bool = True,
-) -> float:
-    """Return `design_effect` of a mean from a row of `slot_scatters`."""
-    if groups < 2:
-        return 1.0
-    far = _far_values(mean, bounded)
-    return _effect(scatter, groups=groups, samples=samples, variance=variance, far=far)
 
 
 def design_effect_of_change(
@@ -144,20 +117,19 @@ def design_effect_of_change(
         variance: Of a value.
         bounded: Whether values lie in 0..1.
     """
-    groups = int(np.count_nonzero(before[0] + after[0]))
-    if groups < 2:
-        return 1.0
-    return _effect(
+    groups = np.count_nonzero(before[0] + after[0], axis=-1)
+    effect = _effects(
         _scatter(*after) - _scatter(*before),
-        groups=groups,
-        samples=samples,
-        variance=variance,
-        far=_far_values(mean, bounded),
+        groups,
+        samples=np.float64(samples),
+        variances=np.float64(variance),
+        far=_far_values(np.float64(mean), bounded),
     )
+    return float(effect)
 
 
-def _far_values(mean: float, bounded: bool) -> float:
-    return _FAR_VALUES * max(mean, 1 - mean) ** 2 if bounded else 0.0
+def _far_values(means: Floats | np.float64, bounded: Flags | bool) -> Floats:
+    return bounded * (_FAR_VALUES * np.maximum(means, 1 - means) ** 2)
 
 
 def _scatter(counts: Floats, sums: Floats) -> Floats:
@@ -166,38 +138,48 @@ def _scatter(counts: Floats, sums: Floats) -> Floats:
     return (sums - float(sums.sum()) / total * counts) / total
 
 
-def _effect(scatter: Floats, *, groups: int, samples: float, variance: float, far: float) -> float:
-    robust = float(scatter @ scatter) * groups / (groups - 1)
-    independent = variance + far / samples
-    if not independent:
-        return 1.0
-    ratio = (robust * samples + far / samples) / independent
-    return max(1.0, ratio * (t975(groups - 1) / Z_95) ** 2)
+def _effects(
+    scatters: Floats,
+    groups: NDArray[np.intp],
+    *,
+    samples: Floats | np.float64,
+    variances: Floats | np.float64,
+    far: Floats,
+) -> Floats:
+    squares = (scatters[..., None, :] @ scatters[..., :, None])[..., 0, 0]
+    robust = squares * groups / np.maximum(groups - 1, 1)
+    far = far / samples
+    independent = variances + far
+    # without any variance there is no effect
+    ratios = (robust * samples + far) / np.where(independent > 0, independent, np.inf)
+    return np.asarray(np.fmax(1.0, ratios * _WIDENING[groups]))
 
 
 def effective_samples(
-    clusters: tuple[Floats, Floats],
-    tenants: tuple[Floats, Floats] | None,
+    counts: Floats,
+    sums: Floats,
     *,
-    samples: float,
-    mean: float,
-    variance: float,
-    bounded: bool = True,
-) -> float:
-    """Return how many independent requests the mean is worth.
+    samples: Floats,
+    means: Floats,
+    variances: Floats,
+    bounded: Flags,
+) -> tuple[Floats, Floats]:
+    """Return how many independent requests means are worth.
 
     Args:
-        clusters: Counts and sums by slot of the cluster, as `design_effect` takes them.
-        tenants: The same by slot of the tenant; None where the tenants are all that there are.
-        samples: Kish's effective number of requests.
-        mean: Weighted mean of the values.
-        variance: Of a value.
+        counts: Weight of the requests by slot of the cluster, and by slot of the tenant, shape
+            (2, means, `SLOTS`).
+        sums: Weighted values by slot, likewise.
+        samples: Kish's effective number of requests of each mean.
+        means: Weighted means of the values.
+        variances: Of a value.
         bounded: Whether values lie in 0..1.
+
+    Returns:
+        What they are worth where the tenants are all that there are, and where they are a sample.
     """
-    keys = [clusters]
-    if tenants is not None and np.count_nonzero(tenants[0]) >= LEAST_TENANTS:
-        keys.append(tenants)
-    return samples / max(
-        design_effect(counts, sums, samples=samples, mean=mean, variance=variance, bounded=bounded)
-        for counts, sums in keys
+    own, of_tenants = design_effects(
+        counts, sums, samples=samples, means=means, variances=variances, bounded=bounded
     )
+    many = np.count_nonzero(counts[1], axis=-1) >= LEAST_TENANTS
+    return samples / own, samples / np.where(many, np.maximum(own, of_tenants), own)

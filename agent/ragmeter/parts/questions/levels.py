@@ -7,8 +7,9 @@ sessions and tenants. Of what a sample was valued for, it is about all traffic o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,7 @@ from ragmeter.parts.questions.catalogue import QuestionSpec
 from ragmeter.parts.questions.clusters import (
     LEAST_TENANTS,
     design_effect_of_change,
-    effect_of_scatter,
     effective_samples,
-    slot_scatters,
 )
 from ragmeter.parts.questions.estimator import (
     LEAST_GUESSED,
@@ -41,6 +40,7 @@ from ragmeter.parts.questions.traffic import (
     SLOW,
     TRACKED,
     Numbers,
+    QuestionMoments,
     RequestSums,
 )
 from ragmeter.parts.views import Level, Source
@@ -68,6 +68,9 @@ LEAST_WITH_CHEAP = 0.95
 # Part of the values of a stretch that one version of a judge or model has given. Around a change
 # verdicts of the old one still come in, and some servers answer with another now and then.
 LEAST_OF_ONE_VERSION = 0.9
+
+# The questions whose worth is found at once: the p95 takes more, and is asked for less.
+_OF_ONE_SUM = tuple(name for name in TRACKED if name != "fast")
 
 
 class TimeStretch:
@@ -134,69 +137,71 @@ def worth_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
     Of `fast` it is those of which the p95 is known as well: by the share that takes longer
     (Woodruff, JASA 1952).
     """
-    known = sums.known
-    worth = known.get((question, tenants))
-    if worth is not None:
-        return worth
-    moments = sums.of(question)
-    if moments is None:
-        worth = 0.0
-    elif question == "fast":
-        worth = _worth_of_p95(sums, moments.kish, tenants=tenants)
-    elif sums.slots is None:
-        worth = moments.kish
+    if sums.of(question) is None:
+        return 0.0
+    if (question, tenants) not in sums.known:
+        find_worths((sums,), ("fast",) if question == "fast" else _OF_ONE_SUM)
+    return sums.known[question, tenants]
+
+
+class _DependentMean(NamedTuple):
+    """A mean over requests that may depend on each other.
+
+    Args:
+        name: The question.
+        moments: The mean, with the variance of a value.
+        slots: Weights and weighted values by key and slot, shape (2, 2, `SLOTS`).
+        known: Takes what it is worth.
+    """
+
+    name: str
+    moments: QuestionMoments
+    slots: Numbers
+    known: dict[Hashable, float]
+
+
+def find_worths(many: Sequence[RequestSums], questions: Sequence[str] = TRACKED) -> None:
+    """Find `worth_of` questions in several sums at once, which takes hardly longer than in one."""
+    means: list[_DependentMean] = []
+    for sums in many:
+        for name in questions:
+            moments = sums.of(name)
+            if moments is None or (name, True) in sums.known:
+                continue
+            mean = _dependent_mean(sums, name, moments)
+            if mean is None:
+                sums.known[name, False] = sums.known[name, True] = moments.kish
+            else:
+                means.append(mean)
+    if not means:
+        return
+    counts, values = np.array([mean.slots for mean in means]).transpose(1, 2, 0, 3)
+    worths = effective_samples(
+        counts,
+        values,
+        samples=np.array([mean.moments.kish for mean in means]),
+        means=np.array([mean.moments.mean for mean in means]),
+        variances=np.array([mean.moments.variance for mean in means]),
+        bounded=np.array([mean.name != "cost" for mean in means]),
+    )
+    for tenants, column in zip((False, True), worths, strict=True):
+        for mean, worth in zip(means, column.tolist(), strict=True):
+            mean.known[mean.name, tenants] = worth
+
+
+def _dependent_mean(
+    sums: RequestSums, question: str, moments: QuestionMoments
+) -> _DependentMean | None:
+    """Return a mean with its slots, of the p95 the share that takes longer; None without slots."""
+    if question != "fast":
+        slots = sums.by_slot(question)
     else:
-        known |= _find_worths(sums, sums.slots)
-        return known[question, tenants]
-    known[question, tenants] = worth
-    return worth
-
-
-def _find_worths(sums: RequestSums, slots: Numbers) -> dict[tuple[str, bool], float]:
-    """Return `worth_of` every question that has slots, by name and `tenants`."""
-    found = [
-        (name, place, moments)
-        for place, name in enumerate(TRACKED[: slots.shape[2]])
-        if (moments := sums.of(name)) is not None
-    ]
-    places = [place for _, place, _ in found]
-    # weights and weighted values by key, question and slot, and then by row
-    counts, values = np.ascontiguousarray(slots[:, :, places].transpose(3, 0, 2, 1)).reshape(
-        2, 2 * len(found), -1
-    )
-    means = np.array([moments.mean for *_, moments in found])
-    worths: dict[tuple[str, bool], float] = {}
-    scatters, groups = slot_scatters(counts, values, np.tile(means, 2))
-    for row, (name, _, moments) in enumerate(found):
-        effects = [
-            effect_of_scatter(
-                scatters[at],
-                groups[at],
-                samples=moments.kish,
-                mean=moments.mean,
-                variance=moments.variance,
-                bounded=name != "cost",
-            )
-            for at in (row, row + len(found))
-        ]
-        worths[name, False] = moments.kish / effects[0]
-        many = groups[row + len(found)] >= LEAST_TENANTS
-        worths[name, True] = moments.kish / max(effects[: 2 if many else 1])
-    return worths
-
-
-def _worth_of_p95(sums: RequestSums, samples: float, *, tenants: bool) -> float:
-    slowness = sums.slowness()
-    slots = None if slowness is None else sums.slow_slots(slowness)
-    if slowness is None or slots is None:
-        return samples
-    return effective_samples(
-        slots[0],
-        slots[1] if tenants else None,
-        samples=samples,
-        mean=SLOW,
-        variance=sums.slow_variance(slowness),
-    )
+        slowness = sums.slowness()
+        if slowness is None:
+            return None
+        slots = sums.slow_slots(slowness)
+        moments = moments._replace(mean=SLOW, variance=sums.slow_variance(slowness))
+    return None if slots is None else _DependentMean(question, moments, slots, sums.known)
 
 
 def dependence_of(sums: RequestSums, question: str, *, tenants: bool) -> float:
@@ -244,10 +249,8 @@ def change_effect(before: RequestSums, after: RequestSums, question: str) -> flo
 def _clusters(
     sums: RequestSums, question: str, slowness: Numbers | None
 ) -> tuple[Numbers, Numbers] | None:
-    if slowness is None:
-        return sums.clusters(question)
-    slots = sums.slow_slots(slowness)
-    return None if slots is None else slots[0]
+    slots = sums.by_slot(question) if slowness is None else sums.slow_slots(slowness)
+    return None if slots is None else (slots[0, 0], slots[1, 0])
 
 
 def sampled_level(question: QuestionSpec, source: Source, stretch: TimeStretch) -> Level | None:

@@ -100,10 +100,10 @@ def _effect_among_the_same(usual: RequestSums, recent: RequestSums, question: st
         None where tenants are known, whose part in the traffic may change, or too few questions.
     """
     counted = "works" if question == "fast" else question
-    clusters, tenants = recent.clusters(counted), recent.tenants(counted)
-    if clusters is None or tenants is None or not np.array_equal(clusters[0], tenants[0]):
+    slots = recent.by_slot(counted)
+    if slots is None or not np.array_equal(slots[0, 0], slots[0, 1]):
         return None
-    if np.count_nonzero(clusters[0]) < LEAST_SLOTS:
+    if np.count_nonzero(slots[0, 0]) < LEAST_SLOTS:
         return None
     return change_effect(usual, recent, question)
 

@@ -60,7 +60,6 @@ _SLOTS = (2, SLOTS, _CLUSTERED, 2)
 _TIMES = (2, SLOTS, _STEPS)
 
 Numbers = NDArray[np.float64]
-_Slots = tuple[Numbers, Numbers]
 
 
 class BucketRange(NamedTuple):
@@ -240,7 +239,7 @@ class RequestSums:
         self._times: array[float] | None = None
         self.strata: dict[str, float] = {}
         self._known: dict[Hashable, float] | None = None
-        self._by_question: dict[str, QuestionMoments] | None = None  # as `of` returns them
+        self._by_question: dict[str, QuestionMoments | None] | None = None  # as `of` returns them
 
     @property
     def known(self) -> dict[Hashable, float]:
@@ -334,23 +333,22 @@ class RequestSums:
     def of(self, question: str) -> QuestionMoments | None:
         """Return the moments of a question, None without a request that has a value."""
         if self._by_question is None:
-            rows = zip(TRACKED, self.moments.tolist(), strict=True)
-            self._by_question = {name: _moments_of(*row) for name, row in rows if row[0]}
+            self._by_question = {}
+        if question in PLACE and question not in self._by_question:
+            at = PLACE[question] * _MOMENTS[1]
+            self._by_question[question] = _moments_of(*self._moments[at : at + _MOMENTS[1]])
         return self._by_question.get(question)
 
-    def clusters(self, question: str) -> tuple[Numbers, Numbers] | None:
-        """Return the weights and weighted values by slot of the cluster, None if not known."""
-        return self._by_slot(0, question)
+    def by_slot(self, question: str) -> Numbers | None:
+        """Return the weights and weighted values by slot, None if not known.
 
-    def tenants(self, question: str) -> tuple[Numbers, Numbers] | None:
-        """Return the weights and weighted values by slot of the tenant, None if not known."""
-        return self._by_slot(1, question)
-
-    def _by_slot(self, key: int, question: str) -> tuple[Numbers, Numbers] | None:
+        Returns:
+            Shape (2, 2, `SLOTS`): of the second axis the first row is by slot of the cluster, the
+            second by slot of the tenant.
+        """
         if self.slots is None or PLACE[question] >= _CLUSTERED:
             return None
-        cells = self.slots[key, :, PLACE[question]]
-        return cells[:, 0], cells[:, 1]
+        return self.slots[:, :, PLACE[question]].transpose(2, 0, 1)
 
     def slowness(self) -> Numbers | None:
         """Return how slow the requests of each step of time are: 1 beyond the p95, 0 before it.
@@ -363,31 +361,30 @@ class RequestSums:
         if self.times is None:
             return None
         weights = self.times[0].sum(axis=0)
-        beyond = np.cumsum(weights[::-1])[::-1] - weights  # of the later steps
-        slow = np.zeros(_STEPS)
-        filled = weights > 0
-        slow[filled] = (SLOW * weights.sum() - beyond[filled]) / weights[filled]
-        return np.clip(slow, 0.0, 1.0)
+        beyond = weights[::-1].cumsum()[::-1] - weights  # of the later steps
+        slow = np.divide(
+            SLOW * weights.sum() - beyond, weights, out=np.zeros(_STEPS), where=weights > 0
+        )
+        return np.asarray(np.minimum(np.maximum(slow, 0.0), 1.0))
 
-    def slow_slots(self, slowness: Numbers) -> tuple[_Slots, _Slots] | None:
-        """Return the weights and weighted slowness by slot of the cluster, and of the tenant.
+    def slow_slots(self, slowness: Numbers) -> Numbers | None:
+        """Return the weights and weighted slowness by slot, in the shape of `by_slot`.
 
         Args:
             slowness: Of each step of time, as `slowness` returns it of these or other sums.
         """
         if self.times is None:
             return None
-        counts = self.times.sum(axis=2)
-        slow = self.times @ slowness
-        return (counts[0], slow[0]), (counts[1], slow[1])
+        return np.array((self.times.sum(axis=2), self.times @ slowness))
 
     def slow_variance(self, slowness: Numbers) -> float:
         """Return the variance of the slowness of a request."""
         if self.times is None:
             return 0.0
         weights = self.times[0].sum(axis=0)
-        mean = float(weights @ slowness / weights.sum())
-        return float(weights @ (slowness - mean) ** 2 / weights.sum())
+        total = weights.sum()
+        mean = float(weights @ slowness / total)
+        return float(weights @ (slowness - mean) ** 2 / total)
 
     def histogram(self, question: str) -> tuple[Numbers, Numbers]:
         """Return the weight and the mean of the cheap score of each bin with a request."""
@@ -431,7 +428,9 @@ class RequestSums:
 
 def _moments_of(
     n: float, weight: float, value: float, square: float, weight_square: float
-) -> QuestionMoments:
+) -> QuestionMoments | None:
+    if not n:
+        return None
     mean = value / weight
     return QuestionMoments(
         n=int(n),
