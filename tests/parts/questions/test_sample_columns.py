@@ -110,4 +110,5 @@ def test_columns_follow_what_is_added_replaced_dropped_and_restored(limit: int) 
                     start, end = now - rng.uniform(0, KEPT_SECONDS), now - HOUR
                     seen += check(one, service, start // 1800 * 1800, end // 1800 * 1800)
                     seen += check(one, service, 0.0, now + 1)
+                    seen += check(one, service, 0.0, now - HOUR)  # less from the same position
     assert seen > 5_000

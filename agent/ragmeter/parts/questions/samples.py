@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ragmeter.core.arithmetic import value_units, weight_units
-from ragmeter.windows.sums import StratumSums, stratum_key
+from ragmeter.windows.sums import NO_SUMS, StratumSums, stratum_key
 
 # For how long a sample is kept: as long as the buckets of an hour.
 KEPT_SECONDS = 14 * 86_400
@@ -24,6 +24,9 @@ MAX_SAMPLES = 20_000
 
 # The question whose built-in score is 0 or 1: its values are summed by class of that.
 BY_CLASS = "answered"
+
+# Sums of a column that are kept: of five windows and what is usual before each, and some more.
+_KEPT_SUMS = 16
 
 
 class Valuation(NamedTuple):
@@ -91,7 +94,7 @@ class _Outcome(NamedTuple):
 class _Column:
     """Valuations with one outcome in order of time, with their weights and values in units."""
 
-    __slots__ = ("samples", "times", "valuations", "values", "weights")
+    __slots__ = ("_sums", "samples", "times", "valuations", "values", "weights")
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -99,9 +102,12 @@ class _Column:
         self.valuations: list[Valuation] = []
         self.weights: list[int] = []
         self.values: list[int] = []  # empty where there is no value
+        self._sums: dict[int, tuple[int, StratumSums]] = {}  # by first position, with the end
 
     def insert(self, sample: ValuedTrace, valuation: Valuation) -> None:
         at = bisect_right(self.times, sample.at)
+        if at < len(self.times):
+            self._sums.clear()
         self.times.insert(at, sample.at)
         self.samples.insert(at, sample)
         self.valuations.insert(at, valuation)
@@ -117,6 +123,23 @@ class _Column:
             del column[at]
         if self.values:
             del self.values[at]
+        self._sums.clear()
+
+    def sums(self, first: int, last: int) -> StratumSums:
+        """Return the sums of the values at the positions [first, last).
+
+        A stretch of time begins with a bucket and grows with the traces that come, so that the sums
+        found last from the same position are carried on.
+        """
+        end, sums = self._sums.get(first, (first, NO_SUMS))
+        if end > last:
+            end, sums = first, NO_SUMS
+        if end < last:
+            sums = sums.plus(StratumSums.of_columns(self.weights[end:last], self.values[end:last]))
+            if len(self._sums) >= _KEPT_SUMS:
+                self._sums.clear()
+            self._sums[first] = (last, sums)
+        return sums
 
 
 class _ColumnSlice(NamedTuple):
@@ -127,9 +150,9 @@ class _ColumnSlice(NamedTuple):
 
     @property
     def sums(self) -> StratumSums:
-        weights = self.column.weights[self.first : self.last]
         if self.outcome.scored:
-            return StratumSums.of_columns(weights, self.column.values[self.first : self.last])
+            return self.column.sums(self.first, self.last)
+        weights = self.column.weights[self.first : self.last]
         if self.outcome.applies:
             return StratumSums(no_value=sum(weights))
         return StratumSums(not_applicable=sum(weights))
