@@ -28,6 +28,9 @@ TIMEOUT = 10.0
 # Seconds between two attempts: a target that is back gets its backlog within five minutes.
 BASE_DELAY = 1.0
 MAX_DELAY = 300.0
+# The longest pause that a target may ask for: asking it again once an hour costs nothing, and an
+# hour lost to a date in error costs an alert.
+LONGEST_PAUSE = 3600.0
 # Seconds after which an undelivered notification is dropped: nobody acts on yesterday's alert.
 MAX_AGE = 86_400.0
 
@@ -123,13 +126,18 @@ async def post_once(
 
 
 def classify_status(status: int, headers: httpx.Headers, now: float) -> DeliveryOutcome:
-    """Judge a reply: 2xx is sent, 4xx but 408 and 429 is refused, all else is worth a retry."""
+    """Judge a reply: 2xx is sent, 4xx is refused, all else is worth a retry.
+
+    So are 408, 429, and 413 where it names a time to try again, as it then will pass (RFC 9110).
+    """
     if 200 <= status < 300:
         return DeliveryOutcome("sent")
     reason = f"HTTP {status}"
-    if 400 <= status < 500 and status not in (408, 429):
+    after = parse_retry_after(headers, now, LONGEST_PAUSE)
+    passes = status in (408, 429) or (status == 413 and after is not None)
+    if 400 <= status < 500 and not passes:
         return DeliveryOutcome("refused", reason)
-    return DeliveryOutcome("retry", reason, parse_retry_after(headers, now, MAX_AGE))
+    return DeliveryOutcome("retry", reason, after)
 
 
 class Dispatcher:

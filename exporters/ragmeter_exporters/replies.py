@@ -34,11 +34,12 @@ def is_page(response: httpx.Response) -> bool:
 
 def redirected(response: httpx.Response, setting: str) -> str:
     """Return where a reply sends one to, and that it is not followed; "" where it does not."""
-    if not 300 <= response.status_code < 400:
+    location = response.headers.get("location")
+    if location is None or not 300 <= response.status_code < 400:
         return ""
     try:
         # its path may hold a secret
-        to = DeliveryEndpoint.parse(response.headers.get("location", "")).shown
+        to = DeliveryEndpoint.parse(location).shown
     except ValueError:
         to = "another path"
     return f"redirected to {to}, which is not followed: name it in {setting}"

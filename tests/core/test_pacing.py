@@ -51,6 +51,15 @@ def test_backoff_grows_to_a_ceiling_with_full_jitter() -> None:
         ({"retry-after": "2026-11-22T10:00:30Z"}, 30.0),
         ({"retry-after": f"{NOW.timestamp() + 30:.0f}"}, 30.0),
         ({"retry-after": f"{(NOW.timestamp() + 30) * 1000:.0f}"}, 30.0),
+        (
+            {
+                "date": format_datetime(NOW + timedelta(hours=1), usegmt=True),
+                "retry-after": format_datetime(NOW + timedelta(hours=1, seconds=9), usegmt=True),
+            },
+            9.0,
+        ),
+        ({"date": "today", "retry-after": "Sun, 22 Nov 2026 10:00:30 GMT"}, 30.0),
+        ({"date": format_datetime(NOW + timedelta(hours=1), usegmt=True), "retry-after": "7"}, 7.0),
         ({"ratelimit-reset": "12"}, 12.0),
         ({"ratelimit-reset": "12", "ratelimit-remaining": "3"}, None),
         ({"x-ratelimit-reset-requests": "8.64s", "x-ratelimit-remaining-requests": "0"}, 8.64),

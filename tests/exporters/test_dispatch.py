@@ -360,9 +360,21 @@ NOW = 1_767_225_600.0  # Thu, 01 Jan 2026 00:00:00 GMT
         (503, "Wed, 31 Dec 2025 00:00:00 GMT", DeliveryOutcome("retry", "HTTP 503", 0.0)),
         (503, "soon", DeliveryOutcome("retry", "HTTP 503")),
         (503, "-5", DeliveryOutcome("retry", "HTTP 503", 0.0)),
-        (503, "9" * 400, DeliveryOutcome("retry", "HTTP 503", 86_400.0)),
+        (503, "9" * 400, DeliveryOutcome("retry", "HTTP 503", 3_600.0)),
+        (429, "Fri, 31 Dec 2199 23:59:59 GMT", DeliveryOutcome("retry", "HTTP 429", 3_600.0)),
+        (413, None, DeliveryOutcome("refused", "HTTP 413")),
+        (413, "30", DeliveryOutcome("retry", "HTTP 413", 30.0)),
     ],
 )
 def test_statuses_are_judged(status: int, header: str | None, expected: DeliveryOutcome) -> None:
     headers = httpx.Headers({} if header is None else {"Retry-After": header})
     assert classify_status(status, headers, NOW) == expected
+
+
+def test_a_date_to_retry_after_is_by_the_clock_of_the_target() -> None:
+    ahead = {
+        "Date": "Thu, 01 Jan 2026 01:00:00 GMT",
+        "Retry-After": "Thu, 01 Jan 2026 01:00:04 GMT",
+    }
+    outcome = classify_status(429, httpx.Headers(ahead), NOW)
+    assert outcome == DeliveryOutcome("retry", "HTTP 429", 4.0)

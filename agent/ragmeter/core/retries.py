@@ -85,6 +85,12 @@ def _read_pause(text: str, now: float) -> float | None:
         if seconds >= _EPOCH_MILLISECONDS:
             return seconds / 1000 - now
         return seconds - now if seconds >= _EPOCH_SECONDS else seconds
+    moment = _read_date(text)
+    return None if moment is None else moment - now
+
+
+def _read_date(text: str) -> float | None:
+    """Return the Unix seconds of a date of HTTP or ISO 8601."""
     for read in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             date = read(text.strip())
@@ -92,7 +98,7 @@ def _read_pause(text: str, now: float) -> float | None:
             continue
         if date.tzinfo is None:  # the zone "-0000" means UTC
             date = date.replace(tzinfo=UTC)
-        return date.timestamp() - now
+        return date.timestamp()
     return None
 
 
@@ -109,7 +115,8 @@ def parse_retry_after(
     """Return the seconds that a server asks its client to wait, from 0 to `ceiling`.
 
     Reads both forms of RFC 9110, durations as Go writes them and dates of ISO 8601, and the headers
-    that hosted services send beside it or in its place.
+    that hosted services send beside it or in its place. A date is compared with the server's own
+    `Date`, where it sends one: its clock may be an hour off ours.
 
     Args:
         headers: Headers of the reply; names in lower case unless the mapping ignores case.
@@ -119,6 +126,8 @@ def parse_retry_after(
     Returns:
         None where no header is present or none can be read.
     """
+    own = _read_date(headers.get("date", ""))
+    now = now if own is None else own
     milliseconds = read_duration(headers.get("retry-after-ms", ""))
     pause = None if milliseconds is None else bounded_pause(milliseconds / 1000, ceiling)
     if pause is None:
