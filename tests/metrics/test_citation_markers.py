@@ -77,6 +77,17 @@ def test_a_number_is_an_id_first_then_a_rank_then_a_position() -> None:
     assert cites("x [1].", passages=from_zero) == [([0], 0)]
 
 
+def test_a_page_stands_for_the_only_passage_that_has_it() -> None:
+    passages = [
+        {"id": f"p{index}", "text": "", "metadata": {"page": page}}
+        for index, page in enumerate((3, 4, 3))
+    ]
+    found = resolve_citations(trace(answer="It holds (page 4).", passages=passages))
+    assert [mark.passages for mark in found.marks] == [[1]]
+    shared = resolve_citations(trace(answer="It holds (page 3).", passages=passages))
+    assert (shared.marks, shared.unread) == ([], [9])
+
+
 def test_explicit_citations_win_over_markers() -> None:
     explicit = [{"start": 0, "end": 4, "passage_ids": ["kb-2", "[3]", "nope"]}]
     found = resolve_citations(trace(answer="Yes [1].", citations=explicit))

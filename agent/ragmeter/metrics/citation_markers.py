@@ -59,7 +59,7 @@ _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
 _ROUND_CITES = Pattern(
     rf"\s{{0,3}}(?:{LEAD})?"
-    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d|\.?\s[a-z]{{1,8}}[_-]?\d)|[#№]\d|pp?\.\s?\d|pages?\s\d)"
+    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d|\.?\s[a-z]{{1,8}}[_-]?\d)|[#№]\d|p(?:p|g)?\.\s?\d|pages?\s(?:no\.?\s)?\d)"
     r"|[^,;]{2,80},\s?(?:pp?\.|pages?|seiten?|s\.|pág(?:ina)?s?\.?|sec\.|section|ch\.|chapter"
     r"|§)\s?\d"
     rf"|.{{1,100}}?\.{FILE_ENDINGS}\b",
@@ -108,7 +108,19 @@ _WORDED = Pattern(
     r"([^\W\d_]{2,20}(?:\s[^\W\d_]{2,20})?)[\s.:#]{1,3}(\d{1,3}(?:\s?[,;–-]\s?\d{1,3}){0,5})\Z"
 )
 _HOLDS_TEXT = frozenset(
-    ("evidence", "extract", "result", "search", "text", "fact", "web", "record", "entry", "hit")
+    (
+        "evidence",
+        "extract",
+        "fragment",
+        "result",
+        "search",
+        "text",
+        "fact",
+        "web",
+        "record",
+        "entry",
+        "hit",
+    )
 )
 _MAY_CITE = frozenset(("note", "item", "article", "section", "paragraph", "part"))
 # "[1a]", "[1: 3]", "[iv]", "[B]": of what, who knows
@@ -178,7 +190,9 @@ _COUNTS = Pattern(
     IGNORE_CASE,
 )
 # "[1:0]", "[1.2]" and "[1/3]": of a step, a page or a part of a document, who knows
-_PARTED = Pattern(r"\d{1,3}(?:[:./]\d{1,4}){1,3}(?:\s?[-–]\s?\d{1,4})?\Z")
+_PARTED = Pattern(r"\d{1,3}(?:[:./]\d{1,4}){1,3}(?:\s?[-–]\s?\d{1,4}(?:[:./]\d{1,4}){0,3})?\Z")
+# "(00:12:45)", as players print the time in a recording
+_PLAYED = Pattern(r"\d\d:[0-5]\d:[0-5]\d(?:\s?[-–]\s?\d\d:[0-5]\d:[0-5]\d)?\Z")
 _NUMBERS_ALONE = Pattern(r"[\d\s.,;:/&+|-]{0,120}\Z")
 _LETTERED = Pattern(r"[CDEPRcdepr]\d{1,2}\Z")
 # Maths, but not `$^{[1]}$`
@@ -370,7 +384,14 @@ _BOX = Pattern(r"^[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\[[ xX✓]\]", MULTI_LINE)
 _ITEM = Pattern(r"(?:^|\n)[ \t]{0,8}(?:[-*+]|\d{1,2}[.)])[ \t]\Z")
 _DASH = Pattern(r"\s?[-‐‑–—−⁻]\s?")
 _CLAUSE_END = Pattern(r"\s{0,3}(?:[.,;:!?。，；]|\n|\Z|[(\[【])")
-_DAGGER = Pattern(r"(?<=[\w.,;:!?)\"”])[†‡]")
+_DAGGER = Pattern(r"(?<=[\w.,;:!?)\"”])[†‡](?!\d)")
+# "†1", "†1 †3", " †" and "↩1"
+_NOTE_SIGN = Pattern(
+    r"(?<=[\w.,;:!?)\"”%])\s{0,2}[†‡↩]\ufe0e?"
+    r"(\d{1,2}(?:\s?,\s?[†‡]?\d{1,2}|\s?[†‡]\d{1,2}){0,5})?(?!\w)"
+)
+# "_[3]_" and "__[1][2]__", where a name before a bracket would index it
+_EMPHASISED = Pattern(r"(?<![\w\])])(_{1,2})(?:\[[^\[\]\n]{1,40}\]){1,5}\1(?!\w)")
 _FROM_ZERO = Pattern(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
 _INNER_TAG = Pattern(r"<[^<>]{0,200}>")
 _LEADING_LABEL = Pattern(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", IGNORE_CASE)
@@ -830,8 +851,8 @@ def _read_square(state: _Answer) -> None:
         if targets is None:
             if note and not bare.isdecimal():
                 targets = state.resolver.read(bare, start, marked=True)
-            elif re.fullmatch(r"#?\d{1,3}", bare):
-                targets = state.number(bare)
+            elif re.fullmatch(r"[#†‡]?\d{1,3}", bare):
+                targets = state.number(bare.lstrip("†‡"))
             else:
                 targets = state.resolver.read(bare, start)
         if not targets and _LETTERED.match(body) and _closes_clause(text, start, end):
@@ -911,6 +932,9 @@ def _read_round(state: _Answer) -> None:
                 if targets.passages and not targets.dangling:
                     state.take(start, end, targets)
             continue
+        if _PLAYED.match(body) and _closes_clause(text, start, end):
+            state.take(start, end, Targets(unread=1))
+            continue
         if re.fullmatch(r"\d{1,2}\s?[-–]\s?\d{1,2}", body):
             if _closes_clause(text, start, end) and not _falls(body):
                 state.take(start, end, Targets(unread=1))
@@ -927,6 +951,10 @@ def _read_round(state: _Answer) -> None:
             known = [index] if index is not None else state.resolver.read_joined(body)
             if known:
                 state.take(start, end, Targets(known))
+            elif _closes_clause(text, start, end):
+                targets = _read_worded(state, body)
+                if targets.passages:
+                    state.take(start, end, targets)
         if state.is_taken(start, end) or _CALENDAR.match(match.group()):
             continue
         if _AUTHORS.fullmatch(match.group()) or (
@@ -1090,6 +1118,17 @@ def _read_raised(state: _Answer) -> None:
         state.take(
             start, end, state.number(body) if body.isdecimal() else state.resolver.read(body)
         )
+    for match in _NOTE_SIGN.finditer(text):
+        start, end = match.span()
+        if state.is_taken(start, end) or not (
+            _closes_clause(text, start, end) or _ends_sentence(text, start, end)
+        ):
+            continue
+        targets = Targets()
+        if match[1] and "↩" not in match.group():
+            targets = state.resolver.read(re.sub(r"\s?[†‡]", ",", match[1]))
+        known = targets.passages and not targets.dangling
+        state.take(start, end, targets if known else Targets(unread=1))
     for match in _DAGGER.finditer(text):
         if not state.is_taken(*match.span()):
             state.take(*match.span(), Targets(unread=1))
@@ -1180,7 +1219,7 @@ def _is_index(answer: str, start: int, end: int) -> bool:
         return True
     if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
         return False
-    if not answer[start - 1].isascii():
+    if not answer[start - 1].isascii() or _is_emphasised(answer, start):
         return False
     if _CODE_AFTER.match(answer, end):
         return True
@@ -1194,6 +1233,12 @@ def _is_index(answer: str, start: int, end: int) -> bool:
         or name in _INDEX_NAMES
         or (name[0].islower() and name != name.lower())
     )
+
+
+def _is_emphasised(answer: str, start: int) -> bool:
+    """Return whether underscores around brackets that begin at `start` emphasise them."""
+    signs = 2 if answer.endswith("__", 0, start) else 1
+    return _EMPHASISED.match(answer, start - signs) is not None
 
 
 # The readers of the forms, those of longer markers first.

@@ -49,12 +49,14 @@ _LABELLED = Pattern(
     IGNORE_CASE,
 )
 _PAGE = Pattern(
-    r"(?:(?:\A|[\s,;:(\[]|(?<=\w)#)(?:p{1,2}\.?\s?|pages?[\s=:.]{0,2}|pg\.?\s?|s\.\s|seite\s"
+    r"(?:(?:\A|[\s,;:(\[]|(?<=\w)#)(?:p{1,2}\.?\s?|pages?[\s=:.]{0,2}(?:no\.?\s)?|pg\.?\s?|s\.\s|seite\s"
     r"|slides?\s"
     r"|§\s?|sect?(?:ions?|\.)?\s|para(?:graphs?|\.)?\s|lines?\s|l\.\s|chap(?:ter|\.)?\s|ch\.\s))"
     r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
     IGNORE_CASE,
 )
+# Those of a page, not of a section or a line
+_OF_A_PAGE = Pattern(r"[\s,;:(\[#]?(?:p|s\.|seite|slide)(?!ara)", IGNORE_CASE)
 # Forms and logs write "[address line 1]", which cites nothing.
 _LINE = Pattern(r"\A\s?[a-z][a-z ]{0,40}\sline\s\d{1,4}\s?\Z")
 # The files that answers cite by name have one of these endings.
@@ -170,6 +172,11 @@ class Resolver:
         if index is None and 1 <= number <= self.count:
             index = number - 1
         return index
+
+    def by_page(self, page: str) -> int | None:
+        """Return the only passage that has this page."""
+        found = [i for i, passage in enumerate(self._passages) if page in _pages(passage)]
+        return found[0] if len(found) == 1 else None
 
     def by_name(self, text: str, at: int = 0, page: str = "") -> int | None:
         """Return the passage of a document that its id or metadata name.
@@ -354,6 +361,8 @@ class Resolver:
         out = Targets()
         named_file = False
         paged = False
+        pages: list[str] = []  # those that no name stands before
+        alone = True  # whether nothing but pages is cited
         number: int | None = None  # the passage of a bare number, which a page may follow
         for piece in _SPLIT.split(body)[:_MAX_PIECES]:
             bare = piece.strip(" \t\"'`*_")
@@ -364,7 +373,13 @@ class Resolver:
                 if not bare:
                     if number is not None:  # "1, p. 3"
                         out.add(number)
+                    elif _OF_A_PAGE.match(page.group()):
+                        pages.append(page[1])
                     continue
+            if pages and bare.isdecimal():  # "pages 3, 12"
+                pages.append(bare)
+                continue
+            alone = False
             label = _LABELLED.match(bare)
             rest = bare[label.end() :].strip("\"'") if label else bare
             index = self.by_id(bare)
@@ -389,6 +404,10 @@ class Resolver:
                 named_file = named_file or (bool(_FILE.search(rest)) and not _ADDRESS.match(rest))
         if out:
             return out
+        by_page = [self.by_page(page) for page in pages] if alone else []
+        known = [index for index in by_page if index is not None]
+        if known and len(known) == len(pages):
+            return Targets(known)
         if named_file and self.has_file_names():
             out.dangling = 1  # a document that nobody has retrieved
         elif (marked and body) or named_file or (paged and not _LINE.search(body)):

@@ -235,7 +235,7 @@ class MarkerSigns {
             (sign >= 0x2776 && sign <= 0x2789))
             forms |= RAISED;
         switch (sign) {
-            case 0x2020: case 0x2021:  // daggers
+            case 0x2020: case 0x2021: case 0x21A9:  // daggers, and the arrow of a note
                 return forms | RAISED;
             case 0x2016:  // ‖
                 return forms | SIGNS;
