@@ -9,7 +9,7 @@ compression, the page of all services, and the text of the details' estimates be
 a custom collector that yields metric families, rendered by `prometheus_client.generate_latest`.
 Both make their text from the same copied numbers, in turn, and the samples are compared.
 Counting the new traces is work of the traces, whoever reads first, and is done before the clock
-starts.
+starts. Garbage is collected as rarely as in the agent.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from ragmeter.app.parts import PARTS
 from ragmeter.app.settings import load_settings
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.metric_specs import base_name, parse_cutoff
+from ragmeter.core.process import collect_rarely
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.registry import metric_specs
@@ -239,6 +240,7 @@ def measure(services: int, repeat: int) -> dict[str, float]:
         for number in range(services):
             reading.add(f"service-{number:02d}", NOW + SCRAPE_SECONDS * step, rng)
         reading.aggregator.settle()
+        reading.windows.services()  # brings the new traces into the windows
         times.setdefault(name, []).append(_milliseconds(work))
 
     for step in range(repeat):
@@ -262,6 +264,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=50)
     parser.add_argument("--repeat", type=int, default=15)
     options = parser.parse_args()
+    collect_rarely()
     found = measure(options.services, options.repeat)
     both = compare_with_the_library(filled(SERVICES_OF_10_000), options.repeat)
     ours, client = both["ours"], both["client"]
