@@ -130,7 +130,7 @@ _MAX_CHUNKS = 8  # at each end of a stream
 def finish_reason(span: Span) -> str | None:
     """Return why a model ended its reply: `stop`, `length`, `content_filter`, ... or None."""
     given: list[Any] = [span.attributes.get(key) for key in _REASON_ATTRIBUTES]
-    for event in span.events:
+    for event in sorted(span.events, key=lambda event: not _is_first(event.attributes)):
         given += (event.attributes.get(key) for key in ("finish_reason", "gen_ai.choice"))
         body = parse_nested_json(event.attributes.get("gen_ai.event.content"))
         given.append(body.get("finish_reason") if isinstance(body, dict) else None)
@@ -144,8 +144,8 @@ def finish_reason(span: Span) -> str | None:
             first = first[1:-1].partition(",")[0].strip("'")
         if reason := read_finish_reason(first):
             return reason
-    found: str | None = None
     for body in reply_bodies(span):
+        found: dict[bool, str] = {}  # of the choice that was shown, and of others
         for node in body_objects(body[:1] if _are_choices(body) else body):
             if node.get("object") == "response" and (reason := _response_end(node)):
                 return reason
@@ -156,12 +156,16 @@ def finish_reason(span: Span) -> str | None:
             if isinstance(feedback, dict) and first_text(feedback, _BLOCKED):
                 return "content_filter"  # of the prompt, so that no reply tells a reason
             for key in _REASON_KEYS:
-                reason = read_finish_reason(node.get(key))
-                # of the chunks of a stream, the last tells
-                found = reason or found
+                if reason := read_finish_reason(node.get(key)):
+                    found[_is_first(node)] = reason  # of the chunks of a stream, the last tells
         if found:
-            return found
+            return found.get(True) or found[False]
     return None
+
+
+def _is_first(choice: Mapping[str, Any]) -> bool:
+    """Return whether a reply is the only one, or the first of several, which was shown."""
+    return choice.get("index") in (None, 0, "0")
 
 
 def _are_choices(body: Any) -> bool:

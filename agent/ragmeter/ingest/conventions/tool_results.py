@@ -332,7 +332,8 @@ def _listed(value: Any, depth: int = 0) -> list[Any]:
     """Return the documents of a list of sources, without the objects around them."""
     if isinstance(value, dict):
         lists = (value[key] for key in _LISTED if isinstance(value.get(key), list))
-        return _listed(next(lists, None), depth)
+        by_id = list(value.values()) if all(isinstance(v, dict) for v in value.values()) else None
+        return _listed(next(lists, by_id), depth)
     if not isinstance(value, list):
         return []
     value = [inner for one in value for inner in _opened(one)]
@@ -356,7 +357,7 @@ def _opened(value: Any) -> list[Any]:
         return [value]
     if len(value) == 2 and isinstance(value[0], dict) and parse_number(value[1]) is not None:
         return [{"score": value[1], **value[0]}]
-    return value if all(isinstance(one, dict) for one in value) else [value]
+    return value if all(isinstance(one, dict | str) for one in value) else [value]
 
 
 def _inside(value: Any) -> Any:
@@ -373,6 +374,7 @@ def _retrieved_list(node: Mapping[str, Any]) -> list[Any] | None:
         value = node.get(key)
         if not isinstance(value, list) or not value or _are_messages(value):
             continue
+        value = [inner for one in value for inner in _opened(one)]
         texts = [one for one in value if isinstance(one, str) and len(one.split()) >= _MIN_WORDS]
         listed = value if len(texts) == len(value) else _listed(value)
         if listed and has_texts(read_documents(listed)):
