@@ -24,6 +24,9 @@ DRESSED = [
     '```\n{"grade": 2}\n```',
     '```JSON\n{"grade": 2}\n```',
     '```json {"grade": 2}```',
+    '```json5\n{"grade": 2}\n```',
+    '<answer>\n{"grade": 2}\n</answer>',
+    '<think>a</think><response>{"grade": 2}</response>',
     '<think>\nMaybe {"grade": 3}?\n</think>\n{"grade": 2}',
     '<think>a</think>\n```json\n{"grade": 2}\n```',
     '<thinking>Maybe {"grade": 3}?</thinking>{"grade": 2}',
@@ -66,6 +69,7 @@ SCHEMA = {
 @each_row("key", ["result", "answer", "verdict", "grade", ""])
 def test_an_object_under_one_key_of_the_models_own_is_read(key: str) -> None:
     assert read_answer(json.dumps({key: {"grade": 2}}), SCHEMA) == {"grade": 2}
+    assert read_answer(json.dumps({key: {"grade": 2}, "error": None}), SCHEMA) == {"grade": 2}
     assert read_answer(json.dumps([{key: [{"grade": 2}]}]), SCHEMA) == {"grade": 2}
 
 

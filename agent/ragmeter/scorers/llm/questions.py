@@ -37,6 +37,7 @@ JudgeFailureReason = Literal[
 ]
 
 _CODE_FENCE = "```"
+_LANGUAGE = re.compile(r"\Ajson\w?\b", re.IGNORECASE)
 _BEGINS_JSON = ("{", "[", '"')
 
 # Blanks, and what is as invisible: a byte order mark, zero-width blanks.
@@ -46,6 +47,8 @@ _FRAMES = (
     ("<|begin_of_box|>", "<|end_of_box|>"),
     ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     ("<|begin_of_solution|>", "<|end_of_solution|>"),
+    ("<answer>", "</answer>"),
+    ("<response>", "</response>"),
 )
 # Some servers leave the token of the template that ended the answer.
 _ENDS_OF_TURN = (
@@ -157,8 +160,8 @@ class QuestionAnswerer(Protocol):
 def read_answer(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON object of an answer, which satisfies the schema.
 
-    Some models write it under one key of their own (`{"result": {...}}`): that is taken off where
-    the whole does not satisfy the schema and what is inside does.
+    Some models write it under one key of their own (`{"result": {...}, "error": null}`): that is
+    taken off where the whole does not satisfy the schema and what is inside does.
 
     Raises:
         MalformedAnswer: The answer is anything else, or holds anything else.
@@ -168,7 +171,7 @@ def read_answer(text: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     problem = find_schema_violation(data, schema)
     if problem is None:
         return data
-    [inner, *others] = data.values() or [None]
+    [inner, *others] = [value for value in data.values() if value is not None] or [None]
     if isinstance(inner, list) and len(inner) == 1:
         inner = inner[0]
     if not others and isinstance(inner, dict) and find_schema_violation(inner, schema) is None:
@@ -254,8 +257,7 @@ def _unfenced(text: str) -> str:
     body = text.removeprefix(_CODE_FENCE).removesuffix(_CODE_FENCE)
     if not text.endswith(_CODE_FENCE) or len(body) != len(text) - 2 * len(_CODE_FENCE):
         raise MalformedAnswer("nothing may follow the code fence")
-    language = body[:4].lower()
-    return (body[4:] if language == "json" else body).strip()
+    return _LANGUAGE.sub("", body).strip()
 
 
 def _each_property_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
