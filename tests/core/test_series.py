@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable
 
 import pytest
+from pydantic import TypeAdapter
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.series import (
     CONFIRMING_SCORES,
     MAX_FINGERPRINTS,
     OTHER_FINGERPRINT,
     FingerprintRegistry,
+    SeriesState,
     is_overflow_series,
     split_scorer,
 )
@@ -86,7 +87,8 @@ def test_what_no_window_holds_makes_room() -> None:
     notified(marks, ["f3"] * CONFIRMING_SCORES + ["f2", "f4"])
     marks.retain({("relevance", "umbrela@f2"), ("answered", "umbrela@f1")})
     assert not marks.full
-    assert marks.dump() == [["relevance", "umbrela", ["f2", "f3"], "umbrela@f3", {"f2": 1}]]
+    (kept,) = marks.state()
+    assert (kept.seen, kept.current, kept.since) == (["f2", "f3"], "umbrela@f3", {"f2": 1})
     assert marks.assign_series(by("new")) == ("umbrela@new", False)
 
 
@@ -94,7 +96,8 @@ def test_a_restart_goes_on_where_it_was() -> None:
     marks, again = FingerprintRegistry(), FingerprintRegistry()
     notified(marks, ["f1"] + ["f2"] * CONFIRMING_SCORES + ["f1"] * (CONFIRMING_SCORES - 1))
     current = again.current  # windows hold on to it
-    again.load(json.loads(json.dumps(marks.dump())))
+    states = TypeAdapter(list[SeriesState])
+    again.restore(states.validate_json(states.dump_json(marks.state())))
     assert current == {PAIR: "umbrela@f2"}
     assert again.assign_series(by("f1")) == ("umbrela@f1", True)
     assert current == {PAIR: "umbrela@f1"}

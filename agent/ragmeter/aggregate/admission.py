@@ -16,12 +16,13 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.core.label_bounds import MAX_LABEL_CHARS, LabelBounds, LabelState
 from ragmeter.core.score import Score, ScoredTrace
-from ragmeter.core.series import FingerprintRegistry
+from ragmeter.core.series import FingerprintRegistry, SeriesState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.windows.buckets import SeriesKey
 from ragmeter.windows.windows import Windows
 
 _LABELS = TypeAdapter(LabelState)
+_SERIES = TypeAdapter(list[SeriesState])
 _MAX_FITTING = 1_000  # names of stages that are known to fit: bounds memory
 
 
@@ -129,7 +130,7 @@ class Admission:
         """Return what a restart goes on with, JSON-able."""
         return {
             "labels": _LABELS.dump_python(self._bounds.state(), mode="json"),
-            "fingerprints": self._series.dump(),
+            "fingerprints": _SERIES.dump_python(self._series.state(), mode="json"),
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -139,4 +140,4 @@ class Admission:
             ValueError: It makes no sense.
         """
         self._bounds.restore(_LABELS.validate_python(saved["labels"]))
-        self._series.load(saved["fingerprints"])
+        self._series.restore(_SERIES.validate_python(saved["fingerprints"]))

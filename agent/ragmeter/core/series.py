@@ -14,7 +14,8 @@ come back decide where they count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.metric_specs import base_name, parse_cutoff
@@ -55,6 +56,21 @@ def series_labels(metric: str, scorer: str) -> dict[str, Any]:
     if fingerprint:
         labels["fingerprint"] = fingerprint
     return labels
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesState:
+    """The fingerprints of one metric and scorer, and the name of the series that is current.
+
+    Args:
+        since: Scores by fingerprint since the last one of the current series.
+    """
+
+    metric: str
+    scorer: str
+    seen: list[str]
+    current: str
+    since: dict[str, int]
 
 
 class FingerprintRegistry:
@@ -107,17 +123,23 @@ class FingerprintRegistry:
             for mark in since.keys() - set(seen):
                 del since[mark]
 
-    def dump(self) -> list[list[Any]]:
-        """Return the registry as JSON-able data."""
+    def state(self) -> list[SeriesState]:
+        """Return what a restart goes on with."""
         return [
-            [*pair, seen, self.current.get(pair), dict(self._since.get(pair, {}))]
-            for pair, seen in self._seen.items()
+            SeriesState(
+                metric=metric,
+                scorer=scorer,
+                seen=seen,
+                current=self.current[metric, scorer],
+                since=self._since[metric, scorer],
+            )
+            for (metric, scorer), seen in self._seen.items()
         ]
 
-    def load(self, rows: list[list[Any]]) -> None:
-        """Restore what `dump` returned."""
-        for metric, scorer, seen, current, since in rows:
-            self._since[metric, scorer] = Counter(since)
-            self._seen[metric, scorer] = list(seen)
-            if current:
-                self.current[metric, scorer] = current
+    def restore(self, states: Iterable[SeriesState]) -> None:
+        """Go on from a state."""
+        for one in states:
+            pair = (one.metric, one.scorer)
+            self._seen[pair] = one.seen
+            self._since[pair] = Counter(one.since)
+            self.current[pair] = one.current
