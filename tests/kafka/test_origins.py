@@ -83,11 +83,11 @@ def count(log: list[Sent], chance: random.Random) -> Counter[int]:
         counted.update(one for one in offsets if marks.take(origin, one))
         at += 1
         if chance.random() < 0.2:
-            step = at, json.dumps(marks.dump()), counted.copy()
+            step = at, json.dumps(marks.saved()), counted.copy()
         elif chance.random() < 0.1:
             at, saved, kept = step
             marks = SourceMarks()
-            marks.load(json.loads(saved))
+            marks.restore(json.loads(saved))
             counted = kept.copy()
     return counted
 
@@ -114,7 +114,8 @@ def test_what_a_partition_remembers_is_what_is_not_yet_acknowledged() -> None:
     marks = SourceMarks()
     for offset in range(100):
         assert marks.take(Origin("t", 0, 1, offset // 10 * 10, offset))
-    assert marks.dump() == [["t", 0, 1, 90, [(offset, 0) for offset in range(90, 100)]]]
+    (mark,) = marks.saved()
+    assert (mark["first"], mark["above"]) == (90, [[offset, 0] for offset in range(90, 100)])
     assert not marks.take(Origin("t", 0, 1, 0, 5))
     assert marks.take(Origin("t", 1, 1, 0, 5)), "of another partition"
     assert marks.take(Origin("f", 0, 1, 0, 5)), "of another topic"

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import PlainSerializer, TypeAdapter
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +66,18 @@ def new_epoch(last: int = 0) -> int:
     return max(int(time.time() * 1000), last + 1)
 
 
-class _Mark:
+@dataclass(slots=True)
+class SourceMark:
     """What was had of a source partition: all before `first`, and the messages `above` it."""
 
-    def __init__(self, epoch: int, first: int, above: Iterable[tuple[int, int]] = ()) -> None:
-        self.epoch = epoch
-        self.first = first
-        self.above = set(above)
-        self.warned = False
+    topic: str
+    partition: int
+    epoch: int
+    first: int
+    above: Annotated[set[tuple[int, int]], PlainSerializer(sorted)] = field(default_factory=set)
+
+
+_MARKS = TypeAdapter(list[SourceMark])
 
 
 class SourceMarks:
@@ -80,7 +87,8 @@ class SourceMarks:
     """
 
     def __init__(self) -> None:
-        self._marks: dict[tuple[str, int], _Mark] = {}
+        self._marks: dict[tuple[str, int], SourceMark] = {}
+        self._warned: set[tuple[str, int]] = set()
 
     def take(self, origin: Origin | None, offset: int | None = None) -> bool:
         """Return whether a message has not come before, and remember that it has.
@@ -94,11 +102,18 @@ class SourceMarks:
         source = origin.topic, origin.partition
         mark = self._marks.get(source)
         if mark is None or mark.epoch < origin.epoch:
-            mark = self._marks[source] = _Mark(origin.epoch, origin.first)
+            mark = SourceMark(
+                topic=origin.topic,
+                partition=origin.partition,
+                epoch=origin.epoch,
+                first=origin.first,
+            )
+            self._marks[source] = mark
+            self._warned.discard(source)
         elif origin.epoch < mark.epoch:
-            if not mark.warned:
+            if source not in self._warned:
                 log.warning("%s/%d: records of an earlier reading are left out", *source)
-                mark.warned = True
+                self._warned.add(source)
             return False
         elif mark.first < origin.first:
             mark.first = origin.first
@@ -109,16 +124,15 @@ class SourceMarks:
         mark.above.add(message)
         return True
 
-    def dump(self) -> list[Any]:
-        """Return JSON-able state."""
-        return [
-            [*source, mark.epoch, mark.first, sorted(mark.above)]
-            for source, mark in sorted(self._marks.items())
-        ]
+    def saved(self) -> list[Any]:
+        """Return what a restart goes on with, JSON-able, in one order for equal marks."""
+        marks = [mark for _, mark in sorted(self._marks.items())]
+        return list(_MARKS.dump_python(marks, mode="json"))
 
-    def load(self, saved: Iterable[list[Any]]) -> None:
-        """Restore what `dump` returned."""
-        self._marks = {
-            (topic, partition): _Mark(epoch, first, map(tuple, above))
-            for topic, partition, epoch, first, above in saved
-        }
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Go on from what was saved.
+
+        Raises:
+            ValueError: It makes no sense.
+        """
+        self._marks = {(mark.topic, mark.partition): mark for mark in _MARKS.validate_python(saved)}

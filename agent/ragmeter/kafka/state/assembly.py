@@ -167,7 +167,7 @@ class AssemblyState:
             self._traces.accept(batches)
         except QueueFull:
             return False
-        self._saved_sources = self._sources.dump()
+        self._saved_sources = self._sources.saved()
         return True
 
     def close_due(self, most: int, size: int) -> list[tuple[ClosingTrace, list[bytes]]]:
@@ -219,7 +219,7 @@ class AssemblyState:
     def _load(self, head: dict[str, Any], rows: RowsByKind) -> None:
         self._rows.load(int(head["next"]), rows)
         self._saved_sources = head["sources"]
-        self._sources.load(self._saved_sources)
+        self._sources.restore(self._saved_sources)
         self._traces = self._make_traces()
         for _, data in rows.get(_COUNTS, ()):
             for name, labels, by in json.loads(data):

@@ -261,7 +261,7 @@ class PartitionState(ServiceState):
         head = {
             "v": STATE_VERSION,
             "seen": self._ids.dump(),
-            "sources": self._sources.dump(),
+            "sources": self._sources.saved(),
             **{name: changes.meta.pop(name) for name in small},
         }
         rows = self._rows.of(changes)
@@ -292,7 +292,7 @@ class PartitionState(ServiceState):
         saved.meta["wall_time"] = head["wall_time"]
         self.restore(saved)
         self._ids.load(head["seen"], rows.get("s", ()))
-        self._sources.load(head["sources"])
+        self._sources.restore(head["sources"])
         self._notes = {name: json.loads(data) for (name,), data in rows.get("n", ())}
         self.evidence.load(rows.get("e", ()), str(head["content"]))
 
