@@ -123,9 +123,9 @@ const char QUANTITY[] =
     "|(?P<century>(?:(?P<hn>\\d{1,2})(?:st|nd|rd|th)|(?P<hw>" ORDINAL "|[ivx]{1,5})(?:th)?)[ -]centur(?:y|ies)\\b)"
     "|(?P<decade>(?P<ten>(?:1[5-9]|20)\\d0|(?<=the )1[0-4]\\d0|(?<=the |he ['’])[2-9]0)['’]?s\\b|(?<=the )(?P<tens>(?:(?:seven|eigh|nine)teen[ -])?" TENS "ies)\\b)"
     "|(?P<week>(?:(?:calendar )?week|[ck]w) ?(?P<w1>[0-5]?\\d)(?:,? (?:of |in )?|/)(?P<w2>" YEAR ")\\b|(?P<w3>" YEAR ")-?w(?P<w4>[0-5]\\d)(?!\\w))"
-    "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d)"
+    "|(?P<fiscal>(?:fy|(?:fiscal|financial)(?: year)?)[ -]?['’]?(?P<fy>" YEAR "|\\d\\d)(?![\\w]|/\\d|[ -]q[1-4](?!\\w))"
     "|(?P<fy2>" YEAR ") (?:fiscal|financial) year\\b)"
-    "|(?P<quarter>(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
+    "|(?P<quarter>(?:(?:fy|fiscal(?: year)?)[ -]?['’]?(?:20)?\\d\\d|20\\d\\d)[ -]?q[1-4](?!\\w)|(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter|(?:h(?=[12](?!\\w))|(?=[12]h 20\\d\\d(?!\\d)))(?P<q4>[12])h?|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
     "|(?P<times>(?:(?:once|twice|thrice|(?:" SMALL ") times|\\d{1,2}x)(?: (?:an?|per|each|every)[ -](?P<period>minute|hour|day|week|month|year)\\b| (?P<daily>hour|dai|week|month|year)ly\\b)"
@@ -160,6 +160,8 @@ enum Group {
     G_CENTS, G_MEASURE, G_WMEASURE, G_HN, G_HW, G_TEN, G_TENS,
     G_LH, G_LM, G_CP, G_HX, G_HD, G_HQ, G_HE, G_PF, G_PM, G_PS, G_PC, G_PN, G_PU, G_PG, G_Q4, G_Q5, G_MINUS, G_BELOW, G_NTH, G_OU, G_GA, G_GM, G_GS, G_POINT, G_PERIOD, G_DAILY, G_FACTOR, G_ON, G_OZ, G_PQ, G_LV, G_OV, G_OW, G_RM, G_RS, G_R1, G_R2, G_R3, G_R4, G_R5, G_W1, G_W2, G_W3, G_W4, G_LOST, G_COUNT
 };
+// Which of them say a quarter or a half.
+const Group QUARTERS[] = {G_Q1, G_Q2, G_Q3, G_Q4, G_Q5};
 const char* const GROUPS[] = {
     "compact", "iso", "num", "slash", "cjk", "mdy", "dmy", "month", "race", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
@@ -1705,6 +1707,17 @@ class Notation {
         return true;
     }
 
+    // A quarter behind its year: "FY2023 Q3", "2022Q4".
+    static bool quarter_of_year(Quantity& item, const Letters& written) {
+        Letters year;
+        for (char32_t sign : written.substr(0, written.size() - 2))
+            if (is_decimal(sign)) year += sign;
+        const Letters quarter(1, written.back());
+        item.keys.push_back(Key{U"q", quarter, full_year(year)});
+        item.single = U"Q" + quarter + U" " + full_year(year);
+        return true;
+    }
+
     // Half of a year: "2H23".
     static bool half_year(Quantity& item, const Letters& half, const Letters& year) {
         item.keys.push_back(Key{U"q", U"half " + half, full_year(year)});
@@ -2073,6 +2086,8 @@ class Notation {
                 return true;
             }
             case G_QUARTER: {
+                if (std::none_of(std::begin(QUARTERS), std::end(QUARTERS), [&](Group group) { return match.has(groups_[group]); }))
+                    return quarter_of_year(item, of(G_QUARTER));
                 Letters quarter = of(G_Q1);
                 if (quarter.empty()) quarter = of(G_Q2);
                 Letters half = of(G_Q4);

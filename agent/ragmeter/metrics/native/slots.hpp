@@ -281,10 +281,10 @@ class Slots {
     void read_bounds() {
         static const struct { Bound value; const char* names; } rows[] = {
             {AT_LEAST, "at least,no fewer than,no less than,not less than,not fewer than,not under,a minimum of,no earlier than"
-                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,from$,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over,or heavier,or longer,or larger,or bigger,or greater,or upwards,and upwards,upwards,and up"},
+                       ",no smaller than,no lower than,no shorter than,not below,starting from@,from@,from$,not before,not earlier than,or more,or later,or newer,or higher,or above,and over,and above,or over,or heavier,or longer,or larger,or bigger,or greater,or upwards,and upwards,upwards,and up,and older"},
             {AT_MOST, "at most,no more than,no later than,not more than,not later than,not exceeding,not exceed,never exceeds"
                       ",never exceed,a maximum of,no longer than,not longer than,no larger than,not larger than,no bigger than,no greater than,no higher than,not above,not over,or less,or fewer,or earlier,or below"
-                      ",or under,or older,and under,or lighter,or shorter,or smaller,or lower,and below,limited to#,up to#,within#,until#,by@"},
+                      ",or under,or older,or younger,and younger,and under,or lighter,or shorter,or smaller,or lower,and below,limited to#,up to#,within#,until#,by@"},
             {MORE, "more than,greater than,older than,longer than,later than,larger than,taller than,over#,above#,after#,exceed#,exceeds#"
                    ",exceeding#,beyond#,since#"},
             {LESS, "less than,fewer than,younger than,shorter than,earlier than,smaller than,under#,below#,before#,prior to#"},
@@ -729,9 +729,12 @@ class Slots {
             if (name.before == '@' && !is_before_date(text, end)) continue;
             if (name.before == '$' && (!is_before_number(text, end) || leads_to(text, end))) continue;
             if (name.value == NONE) return end;
+            static const Letters older = U"or older";
+            // an age "or older" is the least one, a version the last one
+            const bool aged = name.value == AT_MOST && !out.empty() && is_unit(out.back(), true) && name.words == older;
             const Py_ssize_t start = name.value == MORE || name.value == LESS ? find_denial(text, at) : at;
             while (start < at && !out.empty() && out.back().start >= start) out.pop_back();  // "not fall below"
-            const Bound value = start == at ? name.value : name.value == MORE ? AT_MOST : AT_LEAST;
+            const Bound value = aged ? AT_LEAST : start == at ? name.value : name.value == MORE ? AT_MOST : AT_LEAST;
             while (!name.trails && start == at && !out.empty() && stays(text, out.back(), at)) out.pop_back();
             const size_t last = out.size();
             size_t place = last;
