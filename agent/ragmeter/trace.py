@@ -7,6 +7,7 @@ probability outside (0, 1]).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from datetime import UTC, datetime
@@ -147,6 +148,11 @@ def read_finish_reason(value: object) -> str | None:
     if word in ("none", "null"):
         return None
     return _FINISH_BY_WORD.get(word, word)
+
+
+def text_id(text: str) -> str:
+    """Return the id of a passage that has none: a hash of its text, equal in every trace."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _bound_tags(value: object) -> dict[str, str]:

@@ -247,3 +247,10 @@ def test_a_name_that_is_no_text_has_an_identity(tmp_path: Path) -> None:
     assert identity is not None
     assert "\\xff.jsonl" in identity
     identity.encode()
+
+
+def test_a_file_of_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "traces.parquet"
+    path.write_bytes(b"PAR1" + bytes(40) + b"PAR1")
+    with pytest.raises(OSError, match=r"traces\.parquet: Parquet"):
+        list(InputFile(path).read(LIMIT))

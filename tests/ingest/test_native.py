@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from ragmeter.ingest.native import (
     decode_trace_body,
     has_values_over,
 )
+from ragmeter.trace import Trace
 
 from tests.tables import each_row
 from tests.traces import trace_dict, trace_line
@@ -88,12 +90,78 @@ def test_field_and_reason_are_named() -> None:
         ({"status": "fine"}, "status"),
         ({"sampling": {"probability": 0}}, "sampling.probability"),
         ({"sampling": {"probability": 1.5}}, "sampling.probability"),
-        ({"passages": [{"text": "no id"}]}, "passages.0.id"),
+        ({"passages": [{"rank": 1}]}, "passages.0.id"),
+        ({"passages": 3}, "passages"),
+        ({"timestamp": 10**30}, "timestamp"),
         ({"usage": {"input_tokens": -3}}, "usage.input_tokens"),
     ],
 )
 def test_what_would_make_a_number_lie_is_refused(change: dict[str, Any], field: str) -> None:
     assert only_bad(trace_line(**change)).errors[0][0] == field
+
+
+@each_row(
+    ("change", "expected"),
+    [
+        ({"usage": {"input_tokens": "1811", "cost_usd": "0.5"}}, {"usage.input_tokens": 1811}),
+        ({"status": None, "tags": None, "timings": None}, {"status": "ok", "tags": {}}),
+        ({"status": "SUCCESS"}, {"status": "ok"}),
+        ({"status": "failed"}, {"status": "error"}),
+        ({"status": "Timed out"}, {"status": "timeout"}),
+        ({"timestamp": 1_795_292_102_123}, {"timestamp": "2026-11-21T20:15:02.123000+00:00"}),
+        ({"timestamp": 1_795_292_102_123_456}, {"timestamp": "2026-11-21T20:15:02.123456+00:00"}),
+        (
+            {"timestamp": 1_795_292_102_123_456_789},
+            {"timestamp": "2026-11-21T20:15:02.123456+00:00"},
+        ),
+        (
+            {"timestamp": "1795292102123456789"},
+            {"timestamp": "2026-11-21T20:15:02.123456+00:00"},
+        ),
+        (
+            {"passages": ["Refunds take 14 days.", "Labels are free."]},
+            {"passages.0.text": "Refunds take 14 days.", "passages.1.id": "c09e52720c57d34e"},
+        ),
+        (
+            {"passages": [{"content": "Refunds take 14 days.", "source": "a.md"}]},
+            {"passages.0.text": "Refunds take 14 days.", "passages.0.metadata.source": "a.md"},
+        ),
+        (
+            {"passages": [[{"_id": "d1", "text": "a"}], [{"chunk_id": 2, "text": "b"}]]},
+            {"passages.0.id": "d1", "passages.1.id": "2"},
+        ),
+        ({"passages": {"id": "d1", "text": "a"}}, {"passages.0.id": "d1"}),
+    ],
+)
+def test_a_value_of_another_form_and_one_meaning_is_read(
+    change: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    line = trace_line(**change)
+    for body in (line, b"[" + line + b", 1]"):
+        item = items(body)[0]
+        assert isinstance(item, DecodedTrace)
+        assert Trace.model_validate_json(item.body) == item.trace
+        assert {path: _value(item.trace, path) for path in expected} == expected
+
+
+def _value(trace: Trace, path: str) -> Any:
+    value: Any = trace.model_dump(mode="python")
+    for name in path.split("."):
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def test_half_a_pair_of_surrogates_costs_one_character() -> None:
+    line = trace_line(answer="bad X end \\ud83d").replace(b"X", b"\\ud83d").replace(b"Y", b"")
+    for body in (line, b"[" + line + b"]", line + b"\n" + line):
+        for item in items(body):
+            assert isinstance(item, DecodedTrace)
+            assert item.trace.answer == "bad \ufffd end \\ud83d"
+
+
+def test_a_table_is_named() -> None:
+    bad = only_bad(b"trace_id,service,query\n")
+    assert "CSV" in bad.errors[0][1]
 
 
 def test_nan_is_refused_in_numbers() -> None:

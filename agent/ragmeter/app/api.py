@@ -17,6 +17,7 @@ from ragmeter.config.settings import LimitSettings, Settings
 from ragmeter.core.errors import UsageError, describe_fault
 from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.native import DecodedTrace
+from ragmeter.ingest.untidy import validate_untidy
 from ragmeter.metrics.registry import metric_catalogue
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
 from ragmeter.offline.scoring import OfflineScorer
@@ -159,7 +160,10 @@ def _check_trace(index: int, item: Trace | Mapping[str, Any]) -> DecodedTrace:
     try:
         return DecodedTrace(Trace.model_validate(item), b"")
     except ValidationError as error:
-        raise InvalidTraceError(f"trace {index}: {describe_fault(error, 'item')}") from None
+        trace = validate_untidy(item) if isinstance(item, Mapping) else None
+        if trace is None:
+            raise InvalidTraceError(f"trace {index}: {describe_fault(error, 'item')}") from None
+        return DecodedTrace(trace, b"")
 
 
 async def _score_all(traces: list[DecodedTrace], settings: Settings) -> list[ScoredTrace]:

@@ -26,7 +26,6 @@ STDIN = Path("-")
 MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must be JSON lines
 GZIP = b"\x1f\x8b"
-PARQUET = b"PAR1"
 
 HEAD = 4096  # bytes that distinguish a file from another one under the same path
 _AHEAD = 64  # items read ahead of the consumer, enough to keep both busy
@@ -60,7 +59,7 @@ class InputFile:
             head = file.read(HEAD)
             bytes_now = os.fstat(file.fileno()).st_size
         self.empty = not head
-        self.size = None if head.startswith((GZIP, PARQUET)) else bytes_now
+        self.size = None if head.startswith((GZIP, native.PARQUET)) else bytes_now
         # a path may hold bytes that are not text
         name = os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
         self.identity = f"file:{name}:{hashlib.blake2b(head, digest_size=8).hexdigest()}"

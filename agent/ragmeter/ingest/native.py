@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from ragmeter.core.errors import UsageError
+from ragmeter.ingest.untidy import read_untidy, replace_half_pairs, validate_untidy
 from ragmeter.trace import Trace
 
 MAX_ITEMS = 100_000  # of one body; 20 MB of ordinary traces are 4,000
@@ -25,6 +26,7 @@ MAX_ITEMS = 100_000  # of one body; 20 MB of ordinary traces are 4,000
 MAX_VALUES = 1_000_000
 MAX_TRACE_VALUES = 200_000
 BOM = b"\xef\xbb\xbf"
+PARQUET = b"PAR1"
 
 _MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
 _MAX_LISTED = 1_000  # a list of a million errors takes a gigabyte
@@ -33,6 +35,8 @@ _OTLP_BEGINS = 500  # bytes within which an OTLP request names what it holds
 
 # A JSON string, or what is left where it never ends: it matches at every quote, so it is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+# A line of words or values that are parted as those of a table are.
+_TABLE = re.compile(rb"[\w\" .:+-]{1,100}[,;\t][^{}\[\]]*\Z")
 
 
 class BodyLimitExceeded(UsageError):
@@ -74,6 +78,9 @@ class DecodeFailure:
                 if raw.startswith(b"\x1f\x8b"):
                     why += "; it is gzip, which Content-Encoding: gzip has to say"
                 return cls.of_whole(reason, why, raw)
+            if _TABLE.match(raw):
+                why = "no JSON, but a table such as CSV; JSON lines are needed"
+                return cls.of_whole(reason, why, raw)
         elif b'"resourceSpans"' in raw[:_OTLP_BEGINS]:
             why = "OTLP, which goes to /v1/traces; `ragmeter inspect` reads files of it"
             return cls.of_whole(reason, why, raw)
@@ -104,7 +111,10 @@ def decode_trace(line: bytes, limit: int) -> DecodedTrace | DecodeFailure:
     try:
         return DecodedTrace(Trace.model_validate_json(line), line)
     except ValidationError as error:
-        return DecodeFailure.of_validation("invalid_trace", error, line)
+        trace = read_untidy(line)
+        if trace is None:
+            return DecodeFailure.of_validation("invalid_trace", error, line)
+        return DecodedTrace(trace, _stored(trace))
 
 
 def decode_trace_body(
@@ -195,9 +205,11 @@ def is_utf16(head: bytes) -> bool:
 
 
 def check_text(head: bytes, name: str) -> None:
-    """Raise an OSError if a file begins as UTF-16, or as zstd, xz, bzip2 or zip do."""
+    """Raise an OSError if a file begins as UTF-16, or as Parquet, zstd, xz, bzip2 or zip do."""
     if is_utf16(head):
         raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+    if head.startswith(PARQUET):
+        raise OSError(f"{name}: Parquet, which only `ragmeter report` reads; JSON lines are needed")
     if head.startswith((b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\3\4")):
         raise OSError(f"{name}: compressed, but not by gzip; unpack it first")
 
@@ -207,7 +219,7 @@ def parse_json_array(text: bytes) -> list[Any] | None:
     if text.lstrip()[:1] != b"[":
         return None
     try:
-        items: list[Any] = from_json(text)
+        items: list[Any] = from_json(replace_half_pairs(text))
     except ValueError:
         return None
     return items
@@ -216,7 +228,7 @@ def parse_json_array(text: bytes) -> list[Any] | None:
 def is_json_object(line: bytes) -> bool:
     """Return whether a line is one whole JSON object."""
     try:
-        return isinstance(from_json(line), dict)
+        return isinstance(from_json(replace_half_pairs(line)), dict)
     except ValueError:
         return False
 
@@ -259,6 +271,13 @@ def _decode_item(item: object, limit: int, *, small: bool) -> DecodedTrace | Dec
     try:
         trace = Trace.model_validate(item)
     except ValidationError as error:
-        return DecodeFailure.of_validation("invalid_trace", error, _dump(item))
-    # dumped anew: NaN in free-form metadata would make the stored bytes unreadable
-    return DecodedTrace(trace, trace.model_dump_json(exclude_none=True).encode())
+        tidied = validate_untidy(item)
+        if tidied is None:
+            return DecodeFailure.of_validation("invalid_trace", error, _dump(item))
+        trace = tidied
+    return DecodedTrace(trace, _stored(trace))
+
+
+def _stored(trace: Trace) -> bytes:
+    """Dump a trace anew: NaN in free-form metadata would make the bytes as they came unreadable."""
+    return trace.model_dump_json(exclude_none=True).encode()

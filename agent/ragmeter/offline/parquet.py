@@ -18,7 +18,7 @@ from typing import IO, Any
 from ragmeter.core.errors import UnusableResource
 from ragmeter.core.metric_specs import base_name, name_at_cutoff, parse_cutoff
 from ragmeter.core.score import ScoredTrace
-from ragmeter.ingest.files import PARQUET
+from ragmeter.ingest.native import PARQUET
 
 _ROWS = 20_000  # of a row group: some megabytes
 

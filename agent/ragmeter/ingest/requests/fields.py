@@ -48,7 +48,7 @@ from ragmeter.ingest.requests.tree import (
 )
 from ragmeter.ingest.spans import replace_surrogates
 from ragmeter.reasons import Reason
-from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess
+from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS, Guess, text_id
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text
 # of Latin letters, the sum of all is below `limits.trace_bytes`.
@@ -793,7 +793,7 @@ def _passage(
     """Return a passage; without an id it gets a hash of its text, equal in every trace."""
     identity = replace_surrogates(document.id)[:MAX_ID]
     if not identity and text:
-        identity = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        identity = text_id(text)
     metadata = {}
     for key, value in document.metadata.items():
         if isinstance(value, str):
