@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from ragmeter.trace import Calculation, Reference, SpanRef, Trace
+from ragmeter.trace import Calculation, Reference, SpanRef, Trace, read_finish_reason
 
 from tests.tables import each_row
 
@@ -75,3 +75,29 @@ def test_a_reference_is_read() -> None:
     assert found.supports[0].updated == datetime(2026, 1, 1, tzinfo=UTC)
     assert found.calculation == Calculation(result=604.0)
     assert Reference.model_validate_json(found.model_dump_json()) == found
+
+
+@each_row(
+    ("reason", "words"),
+    [
+        ("stop", "STOP end_turn COMPLETE eos_token stop_sequence FinishReason.STOP EndTurn"),
+        ("stop", "endoftext end_of_text stopped_eos stopped_word end_of_turn turn_complete"),
+        ("length", "MAX_TOKENS max_output_tokens model_context_window_exceeded MaxTokens"),
+        ("length", "maximum_tokens stopped_limit out_of_tokens max_tokens_reached length_limit"),
+        ("content_filter", "SAFETY RECITATION guardrail_intervened refusal ContentFiltered"),
+        ("content_filter", "IMAGE_RECITATION sensitive JAILBREAK MODEL_ARMOR content_moderation"),
+        ("tool_calls", "tool_use TOOL_CALL TOOL_EXECUTION ToolUse function_calls"),
+        ("error", "MALFORMED_FUNCTION_CALL UNEXPECTED_TOOL_CALL network_error"),
+        ("error", "insufficient_system_resource malformed_tool_use"),
+        (None, "null FINISH_REASON_UNSPECIFIED"),
+    ],
+)
+def test_the_words_of_providers_for_the_end_of_an_answer_are_read_alike(
+    reason: str | None, words: str
+) -> None:
+    assert {read_finish_reason(word) for word in words.split()} == {reason}
+
+
+def test_another_word_for_the_end_of_an_answer_is_kept() -> None:
+    assert read_finish_reason("pause_turn") == "pause_turn"
+    assert read_finish_reason("USER_CANCEL") == "user_cancel"

@@ -69,7 +69,6 @@ _FINISH_REASONS = {
         "finish",
         "finished",
         "success",
-        "unspecified",
     ),
     "length": (
         "length",
@@ -110,6 +109,19 @@ _FINISH_REASONS = {
     "tool_calls": ("tool_calls", "tool_call", "tool_use", "function_call", "tool-calls"),
     "error": ("error", "failed", "malformed_function_call", "other", "incomplete"),
 }
+# Of words that are none of these, a part that tells the same: `IMAGE_RECITATION`, `stopped_eos`.
+_FINISH_BY_PART = {
+    "error": re.compile(
+        r"malformed|unexpected_tool|too_many_tool|network|insufficient|exception|rate_limit|(?:^|_)error"
+    ),
+    "content_filter": re.compile(
+        r"safety|prohibited|recitation|toxic|block|guardrail|sensitive|moderat|jailbreak|refus"
+        r"|content_?(?:filter|policy)|model_armor|unsafe"
+    ),
+    "tool_calls": re.compile(r"(?:tool|function)_?(?:calls?|use|execution)$"),
+    "length": re.compile(r"length|max(?:imum)?_.*token|out_of_tokens|limit|context_window"),
+    "stop": re.compile(r"^(?:stop|eos|end_?of|complet|finish)|(?:^|_)(?:eos|complete)$"),
+}
 _FINISH_BY_WORD = {word: reason for reason, words in _FINISH_REASONS.items() for word in words}
 _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MAX_FINISH_REASON = 64  # characters; a longer text is no reason
@@ -145,9 +157,12 @@ def read_finish_reason(value: object) -> str | None:
     word = value.strip().rpartition(".")[2]  # `FinishReason.STOP`
     word = _WORD_START.sub("_", word).lower()  # `endTurn`, of Strands in TypeScript
     word = word.removeprefix("finish_reason_")
-    if word in ("none", "null"):
+    if word in ("none", "null", "unspecified"):
         return None
-    return _FINISH_BY_WORD.get(word, word)
+    if word in _FINISH_BY_WORD:
+        return _FINISH_BY_WORD[word]
+    parts = (reason for reason, part in _FINISH_BY_PART.items() if part.search(word))
+    return next(parts, word)
 
 
 def text_id(text: str) -> str:
