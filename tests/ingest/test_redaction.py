@@ -282,6 +282,35 @@ def test_a_secret_that_its_name_alone_tells(name: str, value: Any, is_secret: bo
     assert Redactor(privacy(redact=["email"])).span(span(**held), {}).attributes == held
 
 
+@each_row(
+    ("name", "value", "is_phone"),
+    [
+        ("phone", "13812345678", True),
+        ("phone", 13812345678, True),
+        ("mobile", "0501234567", True),
+        ("homePhone", "(415) 555-0132", True),
+        ("fax_no", 4155550132, True),
+        ("customer.telefon", "03012345", True),
+        ("numbers", [13812345678], False),
+        ("phone", ["13812345678"], True),
+        ("smartphone", "12345678", False),
+        ("cell", "1234567", False),
+        ("phone", 911, False),
+        ("phone_count", 12345678, False),
+        ("mobile", True, False),
+        ("phone", "call 12345678 please", False),
+    ],
+)
+def test_a_telephone_number_that_its_name_alone_tells(
+    name: str, value: Any, is_phone: bool
+) -> None:
+    redactor = Redactor(privacy(redact=["phone"]))
+    gone = ["[phone]"] if isinstance(value, list) else "[phone]"
+    held = {"input.value": json.dumps({"a": [{name: value}]})}
+    kept = redactor.span(span(**held), {}).attributes
+    assert json.loads(str(kept["input.value"])) == {"a": [{name: gone if is_phone else value}]}
+
+
 def test_deep_nesting_is_dropped_and_no_crash() -> None:
     value: Any = MAIL
     for _ in range(200):

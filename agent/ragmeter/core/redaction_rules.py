@@ -148,6 +148,14 @@ _CODE_NAME = re.compile(r"(?:.*[\W_])?(?:pin|cvv2?|cvc2?|otp|tan)(?:[_-]code)?",
 _HEADER_NAME = re.compile(
     r"(?:.*[\W_])?(?:(?:proxy-?)?authorization|(?:set-?)?cookies?)", re.IGNORECASE
 )
+# Names of fields whose values are telephone numbers, however their digits are written.
+_PHONE_NAME = re.compile(
+    r"(?:.*[\W_])?(?:home|work|office|business|private|mobile|cell|user|customer|contact|primary)?[_-]?"
+    r"(?:(?:tele|cell)?phone|tel|mobile|handy|fax|whatsapp|msisdn|telefon[oe]?|rufnummer|celular"
+    r"|teléfono|téléphone|телефон|电话|電話|手机|手機|전화)[_-]?(?:numbers?|num|no|nr|nummer|\d)?",
+    re.IGNORECASE,
+)
+_PHONE_VALUE = re.compile(r"\(?\+?\d(?:[ ().\-/]{0,2}\d){6,14}")
 # Matches a field of JSON or of a printed dictionary from its name on, up to its value.
 _FIELD = re.compile(r"""["']?[^\s"':=]{1,64}(["'])\s{0,3}:\s{0,3}(["'])(?=[^"'])""")
 _MIN_CODE = 3
@@ -363,6 +371,14 @@ def is_named_secret(name: str, value: str) -> bool:
         return len(word) >= _MIN_PASSWORD and _NO_VALUE.fullmatch(word) is None
     has_digits = any(map(str.isdecimal, word)) and not word.isdecimal()
     return len(word) >= _MIN_KEY and has_digits
+
+
+def is_named_phone(name: str, value: str) -> bool:
+    """Return whether a value is a telephone number by the name of its field and its digits."""
+    return (
+        _PHONE_VALUE.fullmatch(value.strip()) is not None
+        and _PHONE_NAME.fullmatch(name[-_MAX_NAME:]) is not None
+    )
 
 
 @lru_cache(maxsize=4_096)

@@ -22,7 +22,12 @@ from pydantic_core import from_json
 from ragmeter.config.inputs import TEXT_FIELDS, PrivacySettings
 from ragmeter.core.counters import Counts
 from ragmeter.core.folded_text import FoldedText, fold_text, unescape_text
-from ragmeter.core.redaction_rules import RedactionError, RedactionRule, is_named_secret
+from ragmeter.core.redaction_rules import (
+    RedactionError,
+    RedactionRule,
+    is_named_phone,
+    is_named_secret,
+)
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.reasons import Reason
@@ -40,6 +45,12 @@ _MAX_DEPTH = 24  # of nested values, and of JSON in JSON; deeper values are drop
 _MIN_NUMBER = 10**8  # smaller whole numbers are counts, which identify nobody
 # Names of events that conventions define; no user writes into these.
 _CONVENTIONAL = re.compile(r"(?:gen_ai|promptflow)(?:\.[a-z_]+)+")
+
+# Whether a value is what a built-in rule is about, by the name of its field.
+_BY_NAME: Mapping[str, Callable[[str, str], bool]] = {
+    "secret": is_named_secret,
+    "phone": is_named_phone,
+}
 
 # (start, end, new length) of each replacement, in the order of one pass over a text
 _Edits = list[tuple[int, int, int]]
@@ -214,8 +225,10 @@ class _RedactionPass:
         monotonic: Callable[[], float],
     ) -> None:
         self._rules = rules
-        # a secret by its name is found where a text is opened, so that its name is not beside it
-        self._named = next((one for one in rules if one.builtin and one.name == "secret"), None)
+        # a value by its name is found where a text is opened, so that its name is not beside it
+        self._named = [
+            (one, _BY_NAME[one.name]) for one in rules if one.builtin and one.name in _BY_NAME
+        ]
         self._drop = drop
         self._counts = counts
         self._monotonic = monotonic
@@ -328,15 +341,18 @@ class _RedactionPass:
         return self.text(str(value))
 
     def _of_named(self, name: str, value: Any) -> str | None:
-        """Return what replaces a secret that only the name of its field tells, None for another."""
-        if self._named is None or not name or isinstance(value, bool):
+        """Return what replaces a value that only the name of its field tells, None for another."""
+        if not self._named or not name or isinstance(value, bool):
             return None
         if not isinstance(value, str | int):
             return None
-        if not is_named_secret(name.rpartition(".")[2], str(value)):
-            return None
-        self._count("ragmeter_redactions_total", (("rule", self._named.name),), 1)
-        return self._named.replacement
+        field = name.rpartition(".")[2]
+        text = str(value)
+        for rule, is_named in self._named:
+            if is_named(field, text):
+                self._count("ragmeter_redactions_total", (("rule", rule.name),), 1)
+                return rule.replacement
+        return None
 
     def text_or_json(self, text: str, name: str = "", depth: int = 0) -> str:
         """Redact a text; JSON by its values, so that it stays readable."""
