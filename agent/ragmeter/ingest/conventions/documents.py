@@ -174,6 +174,11 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
         resource = layer.get("text_resource")
         if isinstance(resource, dict) and scalar_text(resource.get("text")):
             return scalar_text(resource.get("text"))
+    for layer in layers:  # columns of a query: `c.text`
+        columns = {name.rpartition(".")[2]: value for name, value in layer.items() if "." in name}
+        for key in keys if columns else ():
+            if (text := _plain_text(columns.get(key))) is not None:
+                return _without_print(text)
     for layer in layers:
         pieces = (_pieces(layer[key]) for key in key_list("document_pieces") if key in layer)
         if text := next(filter(None, pieces), ""):

@@ -60,7 +60,17 @@ _PARSERS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(("input_tokens", "output_tokens"), parse_count),
     "cost_usd": parse_cost,
 }
-_REPLIES = ("answer", "text", "response")  # beside documents: that is no retriever
+# beside documents: that is no retriever
+_REPLIES = (
+    "answer",
+    "text",
+    "response",
+    "result",
+    "output",
+    "output_text",
+    "final_answer",
+    "reply",
+)
 _CONTEXTS = ("context", "contexts", "documents")  # of what a function returns
 _MIN_WORDS = 6  # of a text that a retriever gives back
 _OF_MODEL_CALLS = ("model", "input_tokens", "output_tokens")  # not read of embedding calls

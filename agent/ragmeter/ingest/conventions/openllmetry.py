@@ -49,8 +49,11 @@ _ASSOCIATION = "traceloop.association.properties."
 _RANKED = re.compile(r"Doc (\d{1,4}), Score: ([\d.e-]+)")
 _MAX_RANKED = 100  # characters of such a line
 _MAX_TAGS = 32
+_MAX_NAME = 200  # characters of a task's name that are searched
 _SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
-_RETRIEVES = re.compile(r"_?(?:retrieve|retrieval)(?![a-z]*_chain)(?:_|$|[A-Z])")
+_RETRIEVES = re.compile(
+    r"(?:.*[._])?(?:retrieve|retrieval|retriever)(?!\w*_?(?:chain|qa|agent))(?:[_.]|$|[A-Z])"
+)
 _NAMES = (
     (re.compile(r"Embeddings?$"), SpanRole.EMBEDDING),
     (re.compile(r"Retriever$"), SpanRole.RETRIEVER),
@@ -122,7 +125,7 @@ def _ranking(span: Span) -> list[RetrievedDocument] | None:
 def _retrieves(name: str) -> bool:
     """Return whether a task is named as one that retrieves: `retrieve_documents`, `get_context`."""
     fetches = RETRIEVER_NAME.search(name) is not None and "retriev" not in name.lower()
-    return fetches or _RETRIEVES.match(name) is not None
+    return fetches or _RETRIEVES.match(name[:_MAX_NAME]) is not None
 
 
 def _entity(span: Span) -> str:

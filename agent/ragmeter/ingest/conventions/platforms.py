@@ -33,6 +33,7 @@ from ragmeter.ingest.conventions.values import (
     key_set,
     key_spellings,
     parse_cost,
+    parse_count,
     parse_json_or_literal,
     parse_nested_json,
     parse_number,
@@ -45,6 +46,7 @@ _MLFLOW_SCORER = ("mlflow.traceTag.mlflow.trace.sourceScorer", "mlflow.trace.sou
 _MLFLOW_SCORES = ("score", "relevance_score", "similarity_score", "similarity")
 _LANGCHAIN_STEPS = ("seq:step:", "map:key:", "graph:step:")  # the position in a chain
 _PROMPTFLOW_EVALUATION = ("referenced.line_run_id", "referenced.batch_run_id")
+_CLAUDE_CODE_CACHE = ("cache_read_tokens", "cache_creation_tokens")
 _HONEYHIVE_SIDES = ("honeyhive_inputs.", "honeyhive_outputs.")
 _MONOCLE_USERS = ("user", "human")
 _MONOCLE_ASSISTANTS = ("assistant", "ai", "AIMessage")
@@ -146,6 +148,16 @@ def read_sentry(span: Span, full: bool = True) -> SpanContent:
     if content.role is SpanRole.LLM and calls and not content.light and not content.answer:
         content.calls_tools = True
         content.answer = None
+    return content
+
+
+def read_claude_code(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Claude Code, which counts the tokens from the cache and to it apart."""
+    content = read_by_table(key_table("claude_code"), span.attributes, full)
+    read, written = (parse_count(span.attributes.get(key)) or 0 for key in _CLAUDE_CODE_CACHE)
+    if content.input_tokens is not None:
+        content.input_tokens += read + written
+        content.cached_input_tokens = read or None
     return content
 
 

@@ -25,7 +25,13 @@ from ragmeter.ingest.conventions import (
     vector_databases,
     workflows,
 )
-from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
+from ragmeter.ingest.conventions.key_tables import (
+    first_value,
+    key_table,
+    matches_table,
+    read_by_table,
+    recognise_retrieval,
+)
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
 from ragmeter.ingest.spans import Span
 
@@ -86,8 +92,13 @@ class Convention:
     def read(self, span: Span, full: bool) -> SpanContent:
         """Read the content of a matching span."""
         if self.reader is not None:
-            return self.reader(span, full)
-        return read_by_table(key_table(self.name), span.attributes, full)
+            content = self.reader(span, full)
+        else:
+            content = read_by_table(key_table(self.name), span.attributes, full)
+        if content.role is SpanRole.CHAIN and self.matcher is None:
+            outputs = key_table(self.name).answer
+            recognise_retrieval(span, content, first_value(span.attributes, outputs))
+        return content
 
 
 _OPENINFERENCE = Convention("openinference", openinference.read_openinference)
@@ -130,7 +141,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("nemo"),
     Convention("agenta", functions.read_agenta),
     Convention("lilypad", functions.read_lilypad),
-    Convention("claude_code"),
+    Convention("claude_code", platforms.read_claude_code),
     Convention("vector_db", vector_databases.read_vector_db, vector_databases.matches_vector_db),
     Convention("sentry", platforms.read_sentry),
     Convention("pipecat", frameworks.read_pipecat),

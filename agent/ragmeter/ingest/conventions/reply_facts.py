@@ -60,6 +60,8 @@ _REASON_ATTRIBUTES = (
     "gen_ai.completion.0.finish_reason",
     "langfuse.observation.metadata.finish_reason",
 )
+# of products with names of their own: `stop_reason`, `cloudflare.agents.response.finish_reason`
+_ENDED = re.compile(r"(?:^|[._])(?:finish|stop)_?reasons?$", re.IGNORECASE)
 _BLOCKED = ("blockReason", "block_reason")  # Gemini
 _REPLY_KEYS = (
     "choices",
@@ -137,6 +139,7 @@ def finish_reason(span: Span) -> str | None:
         key = "output" if event.name == span.scope else "gen_ai.output.messages"
         messages = parse_nested_json(event.attributes.get(key))
         given += _found(messages, _REASON_KEYS)
+    given += (value for key, value in span.attributes.items() if _ENDED.search(key))
     for value in given:
         opened = parse_nested_json(value)
         first = opened[0] if isinstance(opened, list) and opened else opened
@@ -307,7 +310,14 @@ def _replies(body: Any) -> list[Mapping[str, Any]]:
     listed = body if isinstance(body, list) else [body]
     if len(listed) > 2 * _MAX_CHUNKS:
         listed = [*listed[:_MAX_CHUNKS], *listed[-_MAX_CHUNKS:]]
+    listed = [_unwrapped(one) for one in listed]
     return [one for one in listed if isinstance(one, dict) and _is_reply(one)]
+
+
+def _unwrapped(chunk: Any) -> Any:
+    """Return the reply in an event of the API "responses", any other chunk as it is."""
+    inner = chunk.get("response") if isinstance(chunk, dict) else None
+    return inner if isinstance(inner, dict) and not _is_reply(chunk) else chunk
 
 
 def _is_reply(body: Mapping[str, Any]) -> bool:

@@ -48,6 +48,8 @@ _BEDROCK = (
     "metadata",
 )
 _AGENT_EVENTS = frozenset(("chunk", "trace", "returnControl", "files"))  # of Bedrock's agents
+# of Bedrock's retrieve and generate
+_RETRIEVING_EVENTS = frozenset(("output", "citation", "guardrail", "sessionId"))
 _FLOW_EVENTS = frozenset(  # of Bedrock's flows
     ("flowOutputEvent", "flowCompletionEvent", "flowTraceEvent", "flowMultiTurnInputRequestEvent")
 )
@@ -405,6 +407,8 @@ def _chunk_text(chunk: Mapping[str, Any]) -> str | None:
         inner = chunk.get("chunk")
         piece = inner.get("bytes") if isinstance(inner, dict) else ""
         return piece if isinstance(piece, str) else ""
+    if chunk and chunk.keys() <= _RETRIEVING_EVENTS and isinstance(chunk.get("output", {}), dict):
+        return _text_block(chunk.get("output"))
     if "delta" in chunk and not isinstance(kind, str):
         return _delta_text(chunk["delta"])
     if isinstance(chunk.get("done"), bool):  # Ollama

@@ -40,10 +40,12 @@ _MESSAGE_KEYS = (
     "gen_ai.request.messages",
     "braintrust.input_json",
     "confident.span.input",
+    "haystack.component.input",
+    "haystack.agent.step.llm.input",
     "input",
 )
-# All messages of a run of Pydantic AI, whose calls and tools may have been left out.
-_HISTORIES = ("pydantic_ai.all_messages", "all_messages_events")
+# All messages of a run of Pydantic AI or Haystack, whose calls and tools may have been left out.
+_HISTORIES = ("pydantic_ai.all_messages", "all_messages_events", "haystack.agent.output")
 # Lists beside or within an answer that hold what the server searched for it: of Perplexity, Groq,
 # Dify, Flowise and Google's search.
 _SEARCHED = (
@@ -82,6 +84,8 @@ _RESULT_PARTS = (
     "function_call_output",
     "mcp_tool_result",
 )
+# keys of a part that is a tool's result: of Bedrock, Gemini and Haystack
+_RESULT_HOLDERS = ("toolResult", "functionResponse", "function_response", "tool_call_result")
 _RESULT_KEYS = ("response", "result", "output", "content", "results")
 
 
@@ -215,9 +219,7 @@ def _results(
     for part in parts:
         if not isinstance(part, dict):
             continue
-        inner = (
-            part.get("toolResult") or part.get("functionResponse") or part.get("function_response")
-        )
+        inner = next((part[key] for key in _RESULT_HOLDERS if part.get(key)), None)
         inner = inner if isinstance(inner, dict) else part
         if _failed(inner) or (inner is part and part.get("type") not in _RESULT_PARTS):
             found = found or _failed(inner)
@@ -243,6 +245,9 @@ def _failed(result: Mapping[str, Any]) -> bool:
 
 
 def _name(result: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    origin = result.get("origin")  # of Haystack
+    if isinstance(origin, dict):
+        result = {**result, **origin}
     given = scalar_text(result.get("name") or result.get("toolName") or result.get("tool_name"))
     keys = ("tool_call_id", "tool_use_id", "toolUseId", "toolCallId", "call_id", "id")
     called = (names.get(str(result.get(key))) for key in keys)

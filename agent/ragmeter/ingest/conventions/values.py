@@ -24,6 +24,14 @@ _MAX_LITERAL = 100_000  # characters; Python's parser is slow and deep, so it se
 _MAX_REPR = 65_536  # characters searched for the text in a repr
 _MAX_VALUES = 200_000  # of one JSON text: about 20 MB of objects, as of a native trace
 
+# What stands for hidden content, in words of a product's own: `[AI content redacted]`,
+# `HIDDEN:non-empty`, `<masked by policy>`.
+_MASKED = "redacted|hidden|masked|filtered|scrubbed|withheld|suppressed|omitted|removed"
+_MASK = re.compile(
+    rf"[\[<({{*]{{1,3}}[^\[\]<>(){{}}*]*(?<![a-z])(?i:{_MASKED})(?![a-z])[^\[\]<>(){{}}*]*[\])>}}*]{{1,3}}"
+    rf"|(?:{_MASKED.upper()})(?:[:_-][\w -]*)?"
+    rf"|(?i:(?:ai |message |prompt )?(?:content|data|text) (?:{_MASKED}))"
+)
 _OPENING = frozenset(("{", "[", '"'))
 _JSON_START = re.compile(r'\s*(?:\{\s*(?:"|\}\s*$)|\[\s*(?:[\[{"]|\]\s*$|-?\d[\d.eE+-]*\s*,))')
 # "[0.1, -0.2, 0.3" and the repr of an OpenAI embedding; "[1, 2] say so" is text
@@ -161,7 +169,8 @@ def is_hidden(value: object) -> bool:
     """Return whether text stands for content that the sender hides."""
     if not isinstance(value, str) or len(value) >= 64:
         return False
-    return value.strip().lower() in key_set("hidden")
+    text = value.strip()
+    return text.lower() in key_set("hidden") or _MASK.fullmatch(text) is not None
 
 
 def is_truncated(text: str) -> bool:

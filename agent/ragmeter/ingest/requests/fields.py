@@ -74,6 +74,7 @@ _MAX_NAMED_TOOLS = 16  # that `ragmeter inspect` names
 _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other spans
 # attributes that name the model that answered; others may name the one that was asked for
 _SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.response.model")
+_THREADS = ("gen_ai.thread.id", "gen_ai.conversation.id")
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # `langfuse_user_id`, `threadId`, `user.email`; a customer or an organization is no single person
 _IDENTITY_WORDS = frozenset(
@@ -149,7 +150,14 @@ _AFTERWARDS = re.compile(
     r"|\b(?:classify|categori[sz]e)\b[^.\n]{0,60}\b(?:conversation|chat|dialog|topic|intent|sentiment)\b",
     re.IGNORECASE,
 )
+_TITLES = re.compile(
+    r"\b(?:write|generate|create|provide|suggest|give|come up with|produce|make|summari[sz]e)\b"
+    r"[^.\n]{0,80}\b(?:title|headline|subject line)\b",
+    re.IGNORECASE,
+)
+_MAX_TITLE_WORDS = 16
 _MAX_INSTRUCTIONS = 50_000  # characters of a call's input that are searched for such words
+_MIN_QUESTION = 8  # characters of a question that is looked for in the prompt of another call
 _MIN_ANSWER_WORDS = 3  # of an answer that is looked for in the input of a later call
 _RESOURCE_TAGS = {
     "environment": ("deployment.environment.name", "deployment.environment"),
@@ -404,6 +412,23 @@ class _RequestFields:
         for retrieval in self.retrievals:
             if retrieval.role is SpanRole.TOOL:
                 yield self._first([retrieval], _QUERY), Guess.TOOL_ARGUMENTS
+        yield self._first(self._put_before(), _QUERY), None
+
+    def _put_before(self) -> list[SpanNode]:
+        """Return the spans, the last first, that put messages into the thread of this run before.
+
+        Azure's agents have a span of their own for that.
+        """
+        thread = first_text(self.node.span.attributes, _THREADS)
+        above = next(self.node.ancestors(), self.node.parent)
+        beside = above.children if above is not None and thread is not None else []
+        return [
+            one
+            for one in reversed(beside[-_MAX_COMPARED_CALLS:])
+            if one.end <= self.node.start
+            and one.role is SpanRole.OTHER
+            and first_text(one.span.attributes, _THREADS) == thread
+        ]
 
     def answer(self) -> _FieldChoice:
         """Choose the answer of the application, else the reply of its last model call."""
@@ -751,8 +776,13 @@ def _gives_verdict(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
 
 
 def _follows_answer(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
-    """Return whether a call was given an answer of earlier ones, and writes something about it."""
+    """Return whether a call was given an answer of earlier ones, and writes something about it.
+
+    A title may be written of the question alone, beside the answer.
+    """
     query = call.content().query
+    if any(_is_title_beside(call, other) for other in calls[-_MAX_COMPARED_CALLS:]):
+        return True
     for earlier in calls[-_MAX_COMPARED_CALLS:]:
         answer = (earlier.content().answer or "").strip() if earlier.end <= call.start else ""
         # in a loop over a model the user's message stays the same
@@ -764,6 +794,18 @@ def _follows_answer(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
             texts = (text[:_MAX_INSTRUCTIONS] for text in (*_texts(call), query or ""))
             return any(_AFTERWARDS.search(text) for text in texts)
     return False
+
+
+def _is_title_beside(call: SpanNode, other: SpanNode) -> bool:
+    """Return whether a call was told to write a title about the question of another one."""
+    prompt = (call.content().query or "").strip()
+    question = (other.content().query or "").strip()
+    if len(question) < _MIN_QUESTION or len(question) >= len(prompt) or not other.content().answer:
+        return False
+    if len((call.content().answer or "").split(None, _MAX_TITLE_WORDS)) > _MAX_TITLE_WORDS:
+        return False
+    before, found, after = prompt[:_MAX_INSTRUCTIONS].partition(question)
+    return bool(found) and _TITLES.search(f"{before}\n{after}") is not None
 
 
 def _texts(call: SpanNode) -> list[str]:
