@@ -236,7 +236,7 @@ _ADVICE = {
 # What to do about a field that is missing, by the reason, else by the field.
 _CURES_BY_REASON = {
     Reason.CONTENT_HIDDEN: "the sender masks it: unset OPENINFERENCE_HIDE_INPUTS and"
-    " OPENINFERENCE_HIDE_OUTPUTS, or the product's rule",
+    " OPENINFERENCE_HIDE_OUTPUTS, or the product's rule (of Koog: setVerbose(true))",
     Reason.PASSAGES_ID_ONLY: "spans have ids alone: add the texts, or set resolvers.sources",
     Reason.PASSAGES_TRUNCATED: "the sender cuts it: raise"
     " OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
@@ -259,6 +259,11 @@ _CAPTURES = {
     "openinference": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
     "langfuse": "@observe(capture_input=True, capture_output=True)",
     "sentry": "send_default_pii=True; of JavaScript: recordInputs and recordOutputs",
+    "spring_ai": "of Spring AI: an ObservationFilter that adds gen_ai.prompt and gen_ai.completion"
+    " to the spans, as its log-prompt and log-completion write to the log alone",
+    "langchain4j": "of Quarkus: quarkus.langchain4j.tracing.include-prompt=true and"
+    " include-completion=true",
+    "claude_code": "OTEL_LOG_USER_PROMPTS=1",
     "google_adk": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
     " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_and_event",
 }
@@ -278,13 +283,15 @@ _CURES = {
 _RECORDED_AS = {
     "query": "input.value",
     "answer": "output.value",
-    "passages": "retrieval.documents.0.document.content of a span of the kind RETRIEVER",
+    "passages": "retrieval.documents.0.document.content of a span of the kind RETRIEVER, or"
+    " gen_ai.retrieval.documents",
 }
 _PARTED = (
     "or part the passages in the prompt by tags (<document>) or numbers ([1]): blank lines part"
     " paragraphs as well"
 )
 _NEVER_TAKEN = "or name the tool that retrieves in otlp.tool_names"
+_MAX_NAMED_TOOLS = 3  # in one line; each has a line of its own, too
 
 
 def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
@@ -310,8 +317,8 @@ def _advice(trace: Trace, origins: FieldOrigins) -> Iterator[str]:
             if field_name in _CAPTURED:
                 cure += _capture(looked_at)
         if field_name == "passages" and cure is _CURES["passages"]:
-            if origins.get("tools"):
-                cure = f"{cure}, {_NEVER_TAKEN}"
+            if tools := [tool.name for tool in origins.get("tools", ()) if tool.name]:
+                cure = f"{cure}, {_NEVER_TAKEN}: [{', '.join(tools[:_MAX_NAMED_TOOLS])}]"
             elif (trace.guessed or {}).get("query") == Guess.CUT_FROM_PROMPT:
                 cure = f"{cure}, {_PARTED}"
         yield f"{field_name}: {reason or 'not captured'}; {where}{cure}"

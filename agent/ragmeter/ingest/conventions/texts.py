@@ -202,6 +202,8 @@ def _is_thought(part: Mapping[str, Any]) -> bool:
 def _is_blank_text(part: Mapping[str, Any]) -> bool:
     kind = _part_kind(part) or "text"
     texts = [part[key] for key in ("text", "content") if key in part]
+    if not texts and _part_kind(part):
+        return False  # Pydantic AI leaves out the content that it may not capture
     return kind in ("text", "output_text") and all(
         text is None or (isinstance(text, str) and not text.strip()) for text in texts
     )

@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import Counts
+from ragmeter.ingest.conventions.reply_facts import body_objects
 from ragmeter.ingest.conventions.span_content import SpanRole
-from ragmeter.ingest.conventions.values import is_hidden
+from ragmeter.ingest.conventions.values import is_hidden, parse_nested_json
 from ragmeter.ingest.requests.fields import ComposedRequest, compose_request
 from ragmeter.ingest.requests.tree import (
     MISSING,
@@ -51,12 +52,19 @@ _MAY_HOLD = {
         r"document|context|retriev|passage|chunk|snippet|search|hits", re.IGNORECASE
     ),
 }
+_RETRIEVING = (SpanRole.RETRIEVER, SpanRole.RERANKER, SpanRole.VECTOR_DB)
+# of a span that retrieves, whatever a product calls its result
+_MAY_HOLD_RESULT = re.compile(
+    rf"{_MAY_HOLD['passages'].pattern}|output|result|response|returned", re.IGNORECASE
+)
 _NEVER_HOLDS = re.compile(
     r"token|model|agent|parameter|schema|finish|exception|status|header|statement"
     r"|(?:^|[._-])(?:id|ids|name|type|kind|version|count|url|uri|path|mime|role|language|template"
     r"|method|code|stack\w*|tool\w*)(?:[._-]|$)",
     re.IGNORECASE,
 )
+# of an object of messages, whose values say nothing
+_NO_WORDS = frozenset(("role", "type", "kind", "part_kind", "id", "name", "finish_reason", "model"))
 _MAX_SEARCHED = 100  # spans of a request, and attributes of a span, that are searched for a field
 _MAX_UNREAD = 3  # attributes of a span that are named
 _MAX_NAME = 100  # characters of one
@@ -300,11 +308,23 @@ def _texts_of(node: SpanNode) -> list[str]:
     return [*dict.fromkeys(key for name in _MAY_HOLD for key in _unread(node, name))]
 
 
+def _says_something(value: str) -> bool:
+    """Return whether a text has words: messages without content have roles and kinds alone."""
+    opened = parse_nested_json(value)
+    objects = list(body_objects(opened))
+    if not objects:  # a text, or a list of texts
+        return True
+    items = (item for one in objects for item in one.items())
+    return any(isinstance(text, str) and text and key not in _NO_WORDS for key, text in items)
+
+
 def _unread(node: SpanNode, field_name: str) -> list[str]:
     """Return the attributes of a span whose text may be a field that was not found."""
     pattern = _MAY_HOLD.get(field_name)
     if pattern is None:
         return []
+    if field_name == "passages" and node.role in _RETRIEVING:
+        pattern = _MAY_HOLD_RESULT
     holders = [node.span.attributes, *(event.attributes for event in node.span.events)]
     items = ((key, value) for holder in holders for key, value in holder.items())
     keys = [
@@ -315,5 +335,6 @@ def _unread(node: SpanNode, field_name: str) -> list[str]:
         and pattern.search(key)
         and not _NEVER_HOLDS.search(key)
         and not is_hidden(value)
+        and _says_something(value)
     ]
     return [*dict.fromkeys(keys)][:_MAX_UNREAD]
