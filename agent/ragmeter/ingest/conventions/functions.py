@@ -20,6 +20,7 @@ from ragmeter.ingest.conventions.key_tables import (
     recognise_retrieval,
 )
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.conventions.texts import find_answer, last_text_of, read_messages
 from ragmeter.ingest.conventions.values import key_list, parse_nested_json
 from ragmeter.ingest.spans import Span
 
@@ -102,6 +103,9 @@ def asks_and_answers(span: Span) -> bool:
         return False
     given = parse_nested_json(first_value(span.attributes, _OUTPUTS))
     reply = first_value(given, _ANSWERS) if isinstance(given, dict) else given
+    if not isinstance(reply, str) and isinstance(given, dict | list):
+        # the reply of a model or a product, which another step would not give back
+        reply = None if does_other_work(span.name) else find_answer(given)[0]
     return isinstance(reply, str) and len(reply.split()) >= _MIN_WORDS
 
 
@@ -119,7 +123,16 @@ def asks(span: Span) -> bool:
     texts = [text for text in texts[:_MAX_FIELDS] if isinstance(text, str)]
     if any(named or text.rstrip().endswith(_QUESTION_MARKS) for text in texts):
         return True
-    return isinstance(asked, dict) and _may_ask(span.name, asked)
+    if isinstance(asked, dict) and _may_ask(span.name, asked):
+        return True
+    return isinstance(asked, dict | list) and _is_conversation(span.name, asked)
+
+
+def _is_conversation(name: str, arguments: Any) -> bool:
+    """Return whether the arguments of a function are the messages of a chat with a user."""
+    if does_other_work(name):
+        return False
+    return last_text_of(read_messages(arguments), "user") is not None
 
 
 def does_other_work(name: str) -> bool:

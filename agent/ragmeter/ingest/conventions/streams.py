@@ -70,7 +70,10 @@ _PIECE_KEYS = frozenset(
         "value",
     )
 )
-_PIECE = re.compile(r"delta|chunk|stream|token|text.?generation|message_content", re.IGNORECASE)
+_PIECE = re.compile(
+    r"delta|chunk|stream|token|text.?generation|message_content|^(?:agent_)?message answer$",
+    re.IGNORECASE,
+)
 _NO_PIECE = re.compile(
     r"reason|think|thought|tool|function|citation|usage|error|status|search|retriev|workflow|node"
     r"|custom|finish|complete|(?:^|[^a-z])(?:end|done|started|created|updated)(?:$|[^a-z])",

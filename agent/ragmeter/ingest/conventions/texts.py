@@ -309,8 +309,15 @@ def read_flattened_messages(
         )
         if text is not None or tools or "role" in item:
             role = _role(item.get("role"))
+            if not role and text is not None and _is_joined_prompt(text):
+                role = "user"
             messages.append(ChatMessage(role, text, tools, silent and text is None and not tools))
     return messages
+
+
+def _is_joined_prompt(text: str) -> bool:
+    """Return whether a text without a role is the whole prompt of a model that completes texts."""
+    return text.rstrip().endswith("Assistant:") and "Human:" in text
 
 
 def reply_of(messages: Sequence[ChatMessage]) -> str | None:

@@ -13,9 +13,11 @@ from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents
 from ragmeter.ingest.conventions.given_documents import document_of_part, open_document_parts
+from ragmeter.ingest.conventions.key_tables import first_value
 from ragmeter.ingest.conventions.reply_facts import body_objects, reply_bodies
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.values import (
+    first_text,
     flattened_items,
     parse_nested_json,
     parse_number,
@@ -26,6 +28,7 @@ from ragmeter.ingest.spans import Span
 
 _MAX_MESSAGES = 500  # of one call, the last ones
 _MAX_RESULTS = 50  # of one call
+_MAX_EVENTS = 50_000  # of one stream
 _MAX_DEPTH = 4  # of the objects around what a reply holds
 _MIN_WORDS = 4  # of a text in a list of texts
 _MESSAGE_KEYS = (
@@ -60,6 +63,7 @@ _SEARCHED = (
     "references",
     "reference",
     "hits",
+    "sourceAttributions",
 )
 # Applications call so what they retrieved, beside the answer that they give back. A model may write
 # such a field itself.
@@ -76,7 +80,8 @@ _LISTED = ("results", "chunks", "references", "documents", "document")
 _REPLY_LISTS = ("messages", "chat_history", "output", "new_items", "new_messages")
 _STEPS = ("intermediate_steps", "intermediateSteps")  # of LangChain's first agents, and of n8n
 _AROUND = ("outputs", "output", "response", "result", "value", "kwargs", "json")
-_HOSTED_TOOLS = ("function_call_output", "mcp_call")
+# of the API "responses", and of the AI SDK's streams to a browser
+_HOSTED_TOOLS = ("function_call_output", "mcp_call", "tool-output-available")
 _RESULT_PARTS = (
     "tool_result",
     "tool-result",
@@ -86,6 +91,12 @@ _RESULT_PARTS = (
 )
 # keys of a part that is a tool's result: of Bedrock, Gemini and Haystack
 _RESULT_HOLDERS = ("toolResult", "functionResponse", "function_response", "tool_call_result")
+_TOOL_NAMES = ("tool_name", "toolName", "name", "tool")
+_UI_TOOL = "tool-"  # how the AI SDK names the kind of a part of a browser's message: `tool-search`
+# Lists of a reply that hold the calls of tools with their results: of LlamaIndex, Flowise and the
+# AI SDK.
+_TOLD_CALLS = ("tool_calls", "toolCalls", "toolResults", "tool_results", "usedTools")
+_TOLD_RESULTS = ("tool_output", "toolOutput", "raw_output", "output", "result", "response")
 _RESULT_KEYS = ("response", "result", "output", "content", "results")
 
 
@@ -120,9 +131,12 @@ def read_call_messages(span: Span) -> list[Mapping[str, Any]]:
     for prefix, inner in (("llm.input_messages", "message."), ("gen_ai.prompt", "")):
         flat = flattened_items(attributes, prefix)
         if flat:
-            return [
+            sent: list[Mapping[str, Any]] = [
                 _unflattened({k.removeprefix(inner): v for k, v in one.items()}) for _, one in flat
             ]
+            if len(sent) == 1:  # a prompt of a model that completes texts has no role
+                sent = [{"role": "user", **sent[0]}]
+            return sent
     for key in _MESSAGE_KEYS:
         opened = parse_nested_json(attributes.get(key))
         if isinstance(opened, dict) and isinstance(opened.get("kwargs"), dict):
@@ -209,7 +223,7 @@ def _results(
     kind = str(message.get("type") or "")
     if _failed(message):
         return
-    if kind in _HOSTED_TOOLS:  # of the API "responses"
+    if kind in _HOSTED_TOOLS:
         yield ToolResult(_name(message, names), message.get("output"))
         return
     parts: list[Any] = next(
@@ -218,6 +232,11 @@ def _results(
     found = False
     for part in parts:
         if not isinstance(part, dict):
+            continue
+        if part.get("state") == "output-available" and "output" in part:
+            found = True
+            name = str(part.get("toolName") or part.get("type")).removeprefix(_UI_TOOL)
+            yield ToolResult(name, part["output"])
             continue
         inner = next((part[key] for key in _RESULT_HOLDERS if part.get(key)), None)
         inner = inner if isinstance(inner, dict) else part
@@ -283,8 +302,10 @@ def _reply_messages(body: Any, depth: int) -> list[Mapping[str, Any]]:
         return [_plain(one) for one in items if isinstance(one, dict)]
     if not isinstance(body, dict) or depth > _MAX_DEPTH:
         return []
-    if isinstance(body.get("content"), list):
+    if isinstance(body.get("content"), list) or isinstance(body.get("parts"), list):
         return [body]
+    if told := _told_calls(body):
+        return told
     for key in _STEPS:
         if isinstance(body.get(key), list):
             steps = (_step(one) for one in body[key][-_MAX_MESSAGES:])
@@ -296,6 +317,22 @@ def _reply_messages(body: Any, depth: int) -> list[Mapping[str, Any]]:
         _reply_messages(parse_nested_json(body[key]), depth + 1) for key in _AROUND if key in body
     )
     return next(filter(None, inside), [])
+
+
+def _told_calls(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the results that a reply tells with the calls of its tools, as messages of these."""
+    messages: list[Mapping[str, Any]] = []
+    for key in _TOLD_CALLS:
+        listed = body.get(key)
+        for call in listed[-_MAX_RESULTS:] if isinstance(listed, list) else ():
+            result = first_value(call, _TOLD_RESULTS) if isinstance(call, dict) else None
+            if isinstance(result, dict) and "raw_output" in result:  # LlamaIndex
+                call = {**call, "is_error": result.get("is_error")}
+                result = result["raw_output"]
+            name = first_text(call, _TOOL_NAMES) if isinstance(call, dict) else None
+            if result is not None and name is not None and not _failed(call):
+                messages.append({"role": "tool", "name": name, "content": result})
+    return messages
 
 
 def _step(step: Any) -> Mapping[str, Any] | None:
@@ -320,7 +357,7 @@ def read_hosted_documents(span: Span, *, of_run: bool) -> list[RetrievedDocument
     found: list[RetrievedDocument] = []
     searched = False
     for body in reply_bodies(span):
-        for node in body_objects(body):
+        for node in (*_retrieving_events(body), *body_objects(body)):
             listed = _hosted_list(node)
             if listed is None and of_run:
                 listed = _retrieved_list(node)
@@ -333,10 +370,32 @@ def read_hosted_documents(span: Span, *, of_run: bool) -> list[RetrievedDocument
     return found if searched and known else None
 
 
+def _retrieving_events(body: Any) -> list[dict[str, Any]]:
+    """Return the events of a stream that tell what was retrieved, as objects that hold it.
+
+    They may stand anywhere in a long stream: Flowise sends them before the end, LangChain before
+    the first piece.
+    """
+    found: list[dict[str, Any]] = []
+    for event in body[:_MAX_EVENTS] if isinstance(body, list) else ():
+        kind = event.get("event") if isinstance(event, dict) else None
+        data = event.get("data") if isinstance(kind, str) else None
+        if kind in _SEARCHED:
+            found.append({kind: data})
+        elif kind == "on_retriever_end" and isinstance(data, dict):
+            output = data.get("output")
+            listed = output.get("documents") if isinstance(output, dict) else output
+            found.append({"source_documents": listed})
+    return found
+
+
 def _listed(value: Any, depth: int = 0) -> list[Any]:
     """Return the documents of a list of sources, without the objects around them."""
     if isinstance(value, dict):
-        lists = (value[key] for key in _LISTED if isinstance(value.get(key), list))
+        inside = {key: value[key] for key in _LISTED if isinstance(value.get(key), list | dict)}
+        if isinstance(inside.get("chunks"), dict) and depth < _MAX_DEPTH:  # by their numbers
+            return _listed(inside["chunks"], depth + 1)
+        lists = (one for one in inside.values() if isinstance(one, list))
         by_id = list(value.values()) if all(isinstance(v, dict) for v in value.values()) else None
         return _listed(next(lists, by_id), depth)
     if not isinstance(value, list):
