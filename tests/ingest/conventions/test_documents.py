@@ -166,3 +166,10 @@ def test_lists_and_metadata_are_bounded() -> None:
     assert len(read_documents([{"id": str(n)} for n in range(5_000)]) or []) == 1_000
     assert len(read_metadata({str(n): "x" * 9_999 for n in range(99)})) == 32
     assert read_metadata({"a": float("nan"), "b": [1], "c": None, "d": True}) == {"d": True}
+
+
+def test_a_whole_text_that_haystack_has_printed_is_read() -> None:
+    text = "Document(id=0a1b, content: 'It's free, and 'now'.', meta: {'a': 'b'}, score: 1.2)"
+    one = read_document(text)
+    assert one is not None
+    assert (one.id, one.text, one.gap) == ("0a1b", "It's free, and 'now'.", None)

@@ -70,6 +70,11 @@ _SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
 _MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _RECORD_FIELD = re.compile(rf" ([\w.()]{{1,100}})={QUOTED}", re.DOTALL)
+# Haystack prints 100 characters of a text and dots, or all of it, without escaping its quotes.
+_HAYSTACK_CONTENT = re.compile(
+    r", content: '(.+?)'(?:\)|, (?:dataframe|blob|meta|score|embedding|sparse_embedding): .*)\Z",
+    re.DOTALL,
+)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
 _CUT_PAGE_CONTENT = re.compile(r"\s*(?:Document\(.{0,2000})?page_content=['\"]", re.DOTALL)
@@ -310,6 +315,9 @@ def _read_repr(text: str) -> RetrievedDocument | None:
     if head.startswith("Document{id="):
         content = _spring_text(text)
         return RetrievedDocument(id=identity, text=content, gap=_document(content).gap)
+    printed = _HAYSTACK_CONTENT.search(text) if head.startswith("Document(id=") else None
+    if printed is not None and not printed[1].endswith("..."):
+        return RetrievedDocument(id=text[12:].partition(",")[0][:MAX_ID], text=printed[1])
     if _CUT_REPR.match(head) or _CUT_PAGE_CONTENT.match(text):
         return RetrievedDocument(id=identity, gap=Reason.PASSAGES_TRUNCATED)
     return None

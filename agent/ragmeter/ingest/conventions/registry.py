@@ -149,6 +149,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     Convention("adot", content_events.read_adot, content_events.matches_adot),
     Convention("otel_genai", otel_genai.read_otel_genai),
 )
+_PLAIN_VALUES = frozenset(("input.value", "output.value"))
 PLAIN = Convention("plain", functions.read_plain)
 _cached_matches: dict[int, tuple[Convention, ...]] = {}
 
@@ -221,6 +222,14 @@ def _read(span: Span, conventions: tuple[Convention, ...], full: bool) -> SpanCo
     first, *others = [convention.read(span, full) for convention in conventions]
     for other in others:
         _merge(first, other)
+    if (
+        first.role is SpanRole.CHAIN
+        and not first.light
+        and first.query is None
+        and first.answer is None
+        and not span.attributes.keys().isdisjoint(_PLAIN_VALUES)
+    ):  # the kind by one convention, the texts by another, which alone tells no kind
+        _merge(first, PLAIN.read(span, full))
     return first
 
 
