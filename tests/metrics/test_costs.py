@@ -60,6 +60,14 @@ def costs(
         ("command-r-plus-08-2024", 0.035),
         ("amazon.nova-lite-v1:0", 0.00084),
         ("claude-sonnet-4@20250514", 0.045),
+        ("gpt-5.1-2025-11-13", 0.0225),
+        ("google/gemini-3-pro-preview", 0.032),
+        ("x-ai/grok-4", 0.045),
+        ("xai:grok-4-0709", 0.045),
+        ("mistral-medium-latest", 0.006),
+        ("mistral/mistral-large-2512", 0.0065),
+        ("deepseek-v4-pro", 0.00522),
+        ("claude-opus-4-6-20260205", 0.075),
     ],
 )
 def test_a_known_model_has_a_price(model: str, usd: float) -> None:
@@ -152,6 +160,6 @@ def test_the_table_is_dated_and_sane() -> None:
     table = list_prices()
     assert isinstance(table, PriceTable)
     assert table.date >= "2026-01-01"
-    assert 30 <= len(table.prices) <= 60
+    assert 30 <= len(table.prices) <= 100
     assert all(0 < one.input <= one.output <= 120 for one in table.prices.values())
     assert all(one.cached is None or 0 < one.cached < one.input for one in table.prices.values())

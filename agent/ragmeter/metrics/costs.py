@@ -27,7 +27,7 @@ _VERSION = re.compile(
 # and before it: of gateways, clouds and frameworks (`openai/`, `us.anthropic.`, `openai:`)
 _PROVIDER = re.compile(
     r"^(?:.*/)?(?:(?:openai|anthropic|google|google-gla|google-vertex|google_genai|google_vertexai"
-    r"|azure|azure_openai|azure-openai|bedrock|bedrock_converse|cohere|deepseek):)?(?:(?:us|us-gov|eu|apac|global|jp|au|ca|sa|me|af|in)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
+    r"|azure|azure_openai|azure-openai|bedrock|bedrock_converse|cohere|deepseek|xai|mistral|mistralai):)?(?:(?:us|us-gov|eu|apac|global|jp|au|ca|sa|me|af|in)\.)?(?:(?:anthropic|amazon|cohere|mistral|deepseek)\.)?"
 )
 # Servers on machines of one's own, and subscriptions, as gateways name them before a model: list
 # prices are of others.
