@@ -117,7 +117,7 @@ def test_a_growing_file_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"trace_id,service", "invalid_json: item: Invalid JSON"),
+        (b"trace_id,service", "invalid_json: item: no JSON, but a table such as CSV"),
         (b'{"traces": []}', "invalid_trace: trace_id: Field required"),
         (b'{"resourceSpans": [{"scopeSpans": []}]}', "`ragmeter inspect` reads files of it"),
     ],

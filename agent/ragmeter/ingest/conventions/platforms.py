@@ -95,6 +95,7 @@ def _mlflow_prompt(linked: Any) -> str | None:
 def read_langsmith(span: Span, full: bool = True) -> SpanContent:
     """Read a span of LangSmith."""
     content = read_by_table(key_table("langsmith"), span.attributes, full)
+    recognise_retrieval(span, content, span.attributes.get("gen_ai.completion"))
     tags = span.attributes.get("langsmith.span.tags")
     if isinstance(tags, str):
         for tag in (item.strip() for item in tags.split(",", 32)[:32]):
@@ -167,6 +168,7 @@ def read_braintrust(span: Span, full: bool = True) -> SpanContent:
     table = key_table("braintrust")
     kind = _member(attributes, "braintrust.span_attributes", "type")
     content = read_by_table(table, attributes, full, table.roles.get(kind or "", SpanRole.CHAIN))
+    recognise_retrieval(span, content, attributes.get("braintrust.output_json"))
     if content.role is SpanRole.LLM:
         content.model = _member(attributes, "braintrust.metadata", "model")
         fill_tokens(content, parse_nested_json(attributes.get("braintrust.metrics")))
@@ -188,6 +190,7 @@ def read_honeyhive(span: Span, full: bool = True) -> SpanContent:
                 if key.startswith(prefix):
                     side[key.removeprefix(prefix)] = parse_nested_json(value)
         fill_content(content, *(side or None for side in sides))
+        recognise_retrieval(span, content, sides[1])
     return content
 
 

@@ -92,12 +92,11 @@ class Convention:
     def read(self, span: Span, full: bool) -> SpanContent:
         """Read the content of a matching span."""
         if self.reader is not None:
-            content = self.reader(span, full)
-        else:
-            content = read_by_table(key_table(self.name), span.attributes, full)
-        if content.role is SpanRole.CHAIN and self.matcher is None:
-            outputs = key_table(self.name).answer
-            recognise_retrieval(span, content, first_value(span.attributes, outputs))
+            return self.reader(span, full)
+        table = key_table(self.name)
+        content = read_by_table(table, span.attributes, full)
+        if content.role is SpanRole.CHAIN:
+            recognise_retrieval(span, content, first_value(span.attributes, table.answer))
         return content
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ragmeter.ingest.conventions.streams import read_event_lines
@@ -139,8 +140,12 @@ def finish_reason(span: Span) -> str | None:
         key = "output" if event.name == span.scope else "gen_ai.output.messages"
         messages = parse_nested_json(event.attributes.get(key))
         given += _found(messages, _REASON_KEYS)
-    given += (value for key, value in span.attributes.items() if _ENDED.search(key))
-    for value in given:
+    others = (
+        value
+        for key, value in span.attributes.items()
+        if "eason" in key and _ENDED.search(key)  # the look is cheaper
+    )
+    for value in chain(given, others):
         opened = parse_nested_json(value)
         first = opened[0] if isinstance(opened, list) and opened else opened
         if isinstance(first, str) and _PRINTED_LIST.fullmatch(first):

@@ -30,8 +30,8 @@ _MASKED = "redacted|hidden|masked|filtered|scrubbed|withheld|suppressed|omitted|
 _MASK = re.compile(
     rf"[\[<({{*]{{1,3}}[^\[\]<>(){{}}*]*(?<![a-z])(?i:{_MASKED})(?![a-z])[^\[\]<>(){{}}*]*[\])>}}*]{{1,3}}"
     rf"|(?:{_MASKED.upper()})(?:[:_-][\w -]*)?"
-    rf"|(?i:(?:ai |message |prompt )?(?:content|data|text) (?:{_MASKED}))"
 )
+_MASK_STARTS = frozenset("[<({*")
 _OPENING = frozenset(("{", "[", '"'))
 _JSON_START = re.compile(r'\s*(?:\{\s*(?:"|\}\s*$)|\[\s*(?:[\[{"]|\]\s*$|-?\d[\d.eE+-]*\s*,))')
 # "[0.1, -0.2, 0.3" and the repr of an OpenAI embedding; "[1, 2] say so" is text
@@ -170,7 +170,10 @@ def is_hidden(value: object) -> bool:
     if not isinstance(value, str) or len(value) >= 64:
         return False
     text = value.strip()
-    return text.lower() in key_set("hidden") or _MASK.fullmatch(text) is not None
+    if text.lower() in key_set("hidden"):
+        return True
+    may_be = text[:1] in _MASK_STARTS or text[:3].isupper()  # cheaper than the look
+    return may_be and _MASK.fullmatch(text) is not None
 
 
 def is_truncated(text: str) -> bool:

@@ -781,8 +781,10 @@ def _follows_answer(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
     A title may be written of the question alone, beside the answer.
     """
     query = call.content().query
-    if any(_is_title_beside(call, other) for other in calls[-_MAX_COMPARED_CALLS:]):
-        return True
+    if query and _TITLES.search(query[:_MAX_INSTRUCTIONS]) is not None:
+        others = calls[-_MAX_COMPARED_CALLS:]
+        if any(_is_title_beside(call, other) for other in others):
+            return True
     for earlier in calls[-_MAX_COMPARED_CALLS:]:
         answer = (earlier.content().answer or "").strip() if earlier.end <= call.start else ""
         # in a loop over a model the user's message stays the same
