@@ -43,27 +43,34 @@ class TraceCounting:
         self._arrivals: list[Arrival] = []
         self._canaries: list[ScoredTrace] = []
         self._later: list[Arrival] = []
+        self._learned = 0  # how many of `_arrivals` the parts have learned from
 
     @property
     def full(self) -> bool:
         """Whether the parts must observe now, as so many traces wait for them."""
         return max(len(self._traces), self._accounting.uncounted) >= _MAX_WAITING
 
-    def take_unobserved(self, turn: int) -> ScoredBatch | None:
-        """Return what the parts have not observed, all of one turn, or None."""
+    def take_unlearned(self) -> Sequence[Arrival]:
+        """Return the traffic that the parts have not learned from."""
+        unlearned = self._arrivals[self._learned :]
+        self._learned = len(self._arrivals)
+        return unlearned
+
+    def take_unobserved(self) -> ScoredBatch | None:
+        """Return what the parts have not observed, or None; they have learned from all of it."""
         if not self._traces and not self._later:
             return None
         batch = ScoredBatch(
             traces=self._traces,
             arrivals=self._arrivals,
             canaries=self._canaries,
-            turn=turn,
             later=self._later,
         )
         self._traces = []
         self._arrivals = []
         self._canaries = []
         self._later = []
+        self._learned = 0
         return batch
 
     def end_of_run(self, traces: Sequence[ScoredTrace], first: int, edge: float) -> int:

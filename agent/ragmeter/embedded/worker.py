@@ -447,7 +447,7 @@ class Worker:
         for turn, part in groupby(rows, lambda row: row[0].seq // _TURN):
             scored: list[_Drawn] = []
             with self.lock:
-                control = self.aggregator.view(ControlSource).control(turn)
+                control = self.aggregator.control(turn)
             self.draws.apply_control(control)
             for queued, result in part:
                 scores = self._score(queued, result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -16,7 +17,9 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.files import load_yaml
+from ragmeter.core.score import ScoredTrace
 from ragmeter.parts.contract import (
+    Arrival,
     DocumentKind,
     Event,
     PageHome,
@@ -68,6 +71,15 @@ class Parts:
         offered = (part for part in self._parts.values() if isinstance(part, view))
         return next(offered, None) or view()
 
+    def learn(self, arrivals: Sequence[Arrival], turn: int) -> None:
+        """Have every part learn from the traffic of a turn.
+
+        An exception has a note as that of `observe`.
+        """
+        for part in self._parts.values():
+            with _noting(part, [arrival.trace for arrival in arrivals]):
+                part.learn(arrivals, turn)
+
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Have every part count a run of scored traces.
 
@@ -75,11 +87,8 @@ class Parts:
         hand any more.
         """
         for part in self._parts.values():
-            try:
+            with _noting(part, run.traces):
                 part.observe(run, now)
-            except Exception as error:
-                error.add_note(f"the part {part.name} could not count {_describe_run(run)}")
-                raise
 
     def advance(self, now: float) -> list[Event]:
         """Move the event time of every part, and return what they tell."""
@@ -166,12 +175,22 @@ class Parts:
             )
 
 
-def _describe_run(run: ScoredBatch) -> str:
-    if not run.traces:
+@contextmanager
+def _noting(part: Part[Any], traces: Sequence[ScoredTrace]) -> Iterator[None]:
+    """Add to an exception which part could not count which traces."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"the part {part.name} could not count {_describe_run(traces)}")
+        raise
+
+
+def _describe_run(traces: Sequence[ScoredTrace]) -> str:
+    if not traces:
         return "a run without traces"
-    first = run.traces[0]
+    first = traces[0]
     return (
-        f"{len(run.traces)} traces, of which the first is {first.trace_id[:80]!r}"
+        f"{len(traces)} traces, of which the first is {first.trace_id[:80]!r}"
         f" of {first.service[:80]!r}"
     )
 

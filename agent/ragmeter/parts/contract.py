@@ -217,7 +217,6 @@ class ScoredBatch:
             that slow tiers have finished (`partial`).
         arrivals: The traffic among them.
         canaries: The canaries among them, each once, whenever its results come.
-        turn: The stretch of the queue that they belong to (see `ControlSource`).
         later: Results of traffic that came after their trace: of slow tiers, which are among
             `traces`, too, and of people's labels, which are not.
     """
@@ -225,7 +224,6 @@ class ScoredBatch:
     traces: Sequence[ScoredTrace]
     arrivals: Sequence[Arrival]
     canaries: Sequence[ScoredTrace]
-    turn: int
     later: Sequence[Arrival] = ()
 
 
@@ -317,6 +315,16 @@ class Part(ABC, Generic[StateT]):
     def prometheus_rules(cls, settings: Settings, runbooks: str) -> Sequence[RuleTree]:
         """Return the rules on its families for Prometheus; `runbooks` is their base URL."""
         return ()
+
+    def learn(self, arrivals: Sequence[Arrival], turn: int) -> None:
+        """Learn from traffic what must be known before the next turn is counted.
+
+        It is called turn by turn, and `observe` has the same traffic later, for many turns at once.
+
+        Args:
+            arrivals: Traffic of one turn, in the order in which it was counted.
+            turn: The stretch of the queue that it belongs to (see `ControlSource`).
+        """
 
     def observe(self, run: ScoredBatch, now: float | None) -> None:
         """Count a run of scored traces; `now` is the event time reached."""

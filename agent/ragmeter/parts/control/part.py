@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Self
 
-from ragmeter.parts.contract import Part, PartContext, ScoredBatch
+from ragmeter.parts.contract import Arrival, Part, PartContext
 from ragmeter.parts.control.traffic import ControlLearner, ControlState
 from ragmeter.parts.views import ControlSource
 from ragmeter.sampling.control import SamplingControl
@@ -27,10 +27,10 @@ class ControlPart(Part[ControlState], ControlSource):
         """Build the part, which has seen no traffic."""
         return cls(ControlLearner())
 
-    def observe(self, run: ScoredBatch, now: float | None) -> None:
+    def learn(self, arrivals: Sequence[Arrival], turn: int) -> None:
         """Count the traces that arrived."""
-        for service, arrivals in groupby(run.arrivals, lambda arrival: arrival.trace.service):
-            self.learner.observe(list(arrivals), service, run.turn)
+        for service, own in groupby(arrivals, lambda arrival: arrival.trace.service):
+            self.learner.observe(list(own), service, turn)
 
     def control(self, turn: int) -> SamplingControl:
         """Return the record that holds in a turn."""

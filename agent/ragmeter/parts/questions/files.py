@@ -53,7 +53,6 @@ class FileQuestions(FileAnswers):
             traces=[own, *later],
             arrivals=[Arrival(own, (), _SERVICE)],
             canaries=[],
-            turn=0,
             later=[Arrival(one, (), _SERVICE) for one in later],
         )
         self._observe(run, None)
