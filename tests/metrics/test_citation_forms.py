@@ -220,3 +220,25 @@ def test_no_marker_is_missed_where_only_some_forms_are_read(
 )
 def test_an_answer_without_signs_of_markers_is_read_by_no_pattern(answer: str) -> None:
     assert citation_markers._SIGNS.read(answer) == 0
+
+
+@each_row(
+    ("pages", "passages"),
+    [
+        ("pages 3-5", [0, 1, 2]),
+        ("pp. 4–9", [1, 2]),
+        ("p. 4", [1]),
+        ("pages 3-999999", [0]),
+    ],
+)
+def test_a_range_of_pages_cites_each_of_them(pages: str, passages: list[int]) -> None:
+    manual = [
+        {
+            "id": f"d{page}",
+            "text": f"Page {page}.",
+            "metadata": {"file": "manual.pdf", "page": page},
+        }
+        for page in (3, 4, 5)
+    ]
+    found = resolve_citations(trace(answer=f"{CLAIM} (manual.pdf, {pages}).", passages=manual))
+    assert sorted(index for mark in found.marks for index in mark.passages) == passages

@@ -6,6 +6,7 @@ target of another form, such as an author and a year, is seen and cannot be reso
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ _PAGE = Pattern(
     r"(?:(?:\A|[\s,;:(\[]|(?<=\w)#)(?:p{1,2}\.?\s?|pages?[\s=:.]{0,2}(?:no\.?\s)?|pg\.?\s?|s\.\s|seite\s"
     r"|slides?\s"
     r"|§\s?|sect?(?:ions?|\.)?\s|para(?:graphs?|\.)?\s|lines?\s|l\.\s|chap(?:ter|\.)?\s|ch\.\s))"
-    r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?\d{1,5})?\)?\s*\Z",
+    r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?(\d{1,5}))?\)?\s*\Z",
     IGNORE_CASE,
 )
 # Those of a page, not of a section or a line
@@ -126,6 +127,7 @@ class Resolver:
         "_answer",
         "_ids",
         "_names",
+        "_pages",
         "_passages",
         "_ranks",
         "_shapes",
@@ -142,6 +144,7 @@ class Resolver:
         self._ranks: dict[int, int] = {}
         self._shapes: set[str] | None = None
         self._names: dict[str, list[int]] | None = None
+        self._pages: dict[str, list[int]] | None = None
 
     @property
     def ids(self) -> dict[str, int]:
@@ -173,10 +176,24 @@ class Resolver:
             index = number - 1
         return index
 
-    def by_page(self, page: str) -> int | None:
-        """Return the only passage that has this page."""
-        found = [i for i, passage in enumerate(self._passages) if page in _pages(passage)]
-        return found[0] if len(found) == 1 else None
+    @property
+    def pages(self) -> dict[str, list[int]]:
+        """The passages of each page; made on first use."""
+        if self._pages is None:
+            self._pages = {}
+            for index, passage in enumerate(self._passages):
+                for page in _pages(passage):
+                    self._pages.setdefault(page, []).append(index)
+        return self._pages
+
+    def by_pages(self, pages: list[str]) -> list[int]:
+        """Return the passages that alone have one of these pages."""
+        found = [self.pages.get(page, []) for page in pages]
+        return [indices[0] for indices in found if len(indices) == 1]
+
+    def _held(self, pages: list[str]) -> list[str]:
+        """Return those of some pages that passages have, the first one if they have none."""
+        return [page for page in pages if page in self.pages] or pages[:1]
 
     def by_name(self, text: str, at: int = 0, page: str = "") -> int | None:
         """Return the passage of a document that its id or metadata name.
@@ -197,7 +214,8 @@ class Resolver:
             if found:
                 break
         if page and len(found) > 1:
-            found = [i for i in found if page in _pages(self._passages[i])] or found
+            of_page = self.pages.get(page, [])
+            found = [index for index in found if index in of_page] or found
         if len(found) < 2:
             return found[0] if found else None
         said = set(_WORDS.findall(self._answer[max(0, at - _AROUND) : at].lower()))
@@ -361,10 +379,11 @@ class Resolver:
         out = Targets()
         named_file = False
         paged = False
-        pages: list[str] = []  # those that no name stands before
+        pages: list[list[str]] = []  # those that no name stands before, and all of a range
         alone = True  # whether nothing but pages is cited
         number: int | None = None  # the passage of a bare number, which a page may follow
-        for piece in _SPLIT.split(body)[:_MAX_PIECES]:
+        pieces = _SPLIT.split(body)[:_MAX_PIECES]
+        for piece, behind in itertools.zip_longest(pieces, pieces[1:], fillvalue=""):
             bare = piece.strip(" \t\"'`*_")
             page = _PAGE.search(bare)
             if page:
@@ -374,10 +393,10 @@ class Resolver:
                     if number is not None:  # "1, p. 3"
                         out.add(number)
                     elif _OF_A_PAGE.match(page.group()):
-                        pages.append(page[1])
+                        pages.append(_page_range(page))
                     continue
             if pages and bare.isdecimal():  # "pages 3, 12"
-                pages.append(bare)
+                pages.append([bare])
                 continue
             alone = False
             label = _LABELLED.match(bare)
@@ -391,8 +410,11 @@ class Resolver:
             if index is None:
                 index = self.by_id(rest)
             if index is None and len(rest) > 3:
-                whole = _whole_page(page)
-                index = self.by_name(rest, at, whole)
+                page = page or _PAGE.match(behind)  # "manual.pdf, pp. 3-5"
+                cited = self._held(_page_range(page)) if page else [""]
+                index = self.by_name(rest, at, cited[0])
+                for other in cited[1:]:
+                    out.add(self.by_name(rest, at, other))
             number = None
             if index is not None:
                 out.add(index)
@@ -404,10 +426,12 @@ class Resolver:
                 named_file = named_file or (bool(_FILE.search(rest)) and not _ADDRESS.match(rest))
         if out:
             return out
-        by_page = [self.by_page(page) for page in pages] if alone else []
-        known = [index for index in by_page if index is not None]
-        if known and len(known) == len(pages):
-            return Targets(known)
+        by_page = [self.by_pages(cited) for cited in pages] if alone else []
+        if by_page and all(by_page):
+            known = Targets()
+            for index in itertools.chain.from_iterable(by_page):
+                known.add(index)
+            return known
         if named_file and self.has_file_names():
             out.dangling = 1  # a document that nobody has retrieved
         elif (marked and body) or named_file or (paged and not _LINE.search(body)):
@@ -439,8 +463,12 @@ def list_numbers(text: str) -> list[int]:
     return numbers
 
 
-def _whole_page(page: Found | None) -> str:
-    return page[1] if page else ""
+def _page_range(page: Found) -> list[str]:
+    """Return the pages of "3-5", or the one of "3" or "3.2"."""
+    first, last = page[1], page[2]
+    if not last or not first.isdecimal() or not int(first) < int(last) < int(first) + _MAX_RANGE:
+        return [first]
+    return [str(number) for number in range(int(first), int(last) + 1)]
 
 
 def _names(passage: Passage) -> Iterator[str]:
