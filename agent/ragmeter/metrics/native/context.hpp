@@ -11,17 +11,19 @@ namespace ragmeter {
 // Reads the words next to places of texts.
 class Context {
   public:
+    static constexpr size_t FEW = 3, MANY = 8;  // words
+
     explicit Context(const English& english) : english_(english) {}
 
-    // The stems of the content words next to a place, each once, sorted.
-    std::vector<Letters> beside(const Text& text, Py_ssize_t start, Py_ssize_t end) const {
+    // The stems of the content words next to a place, at most so many on either side, each once, sorted.
+    std::vector<Letters> beside(const Text& text, Py_ssize_t start, Py_ssize_t end, size_t most = FEW) const {
         std::vector<Letters> before, out;
         words(text, start > REACH ? start - REACH : 0, start, before);
-        for (size_t at = before.size() > 3 ? before.size() - 3 : 0; at < before.size(); at++)
+        for (size_t at = before.size() > most ? before.size() - most : 0; at < before.size(); at++)
             out.push_back(before[at]);
         before.clear();
         words(text, end, end + REACH < text.size ? end + REACH : text.size, before);
-        for (size_t at = 0; at < before.size() && at < 3; at++) out.push_back(before[at]);
+        for (size_t at = 0; at < before.size() && at < most; at++) out.push_back(before[at]);
         for (Letters& word : out) word = english_.content_stem(lower(word));
         std::sort(out.begin(), out.end());
         out.erase(std::unique(out.begin(), out.end()), out.end());

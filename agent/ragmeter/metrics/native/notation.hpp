@@ -31,6 +31,9 @@ namespace ragmeter {
 #define DAY "(?:0?[1-9]|[12]\\d|3[01])(?:st|nd|rd|th)?"
 #define YEAR "(?:1[5-9]|20|21)\\d\\d"
 #define ANY_YEAR "(?:" YEAR "|['’]\\d\\d)"
+// A year before 1500 behind a day, where no word follows that it may count.
+#define OLD_YEAR \
+    "|1[0-4]\\d\\d(?![\\w]|[.,]\\d| (?!(?:and|as|at|before|but|by|for|from|he|in|is|it|near|of|on|she|the|to|under|until|was|when|with)\\b)[a-z])"
 #define WEEKDAY "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:mon|tue|wed|thu|fri|sat|sun)\\.?)"
 #define NUMBER \
     "(?:(?:\\d{1,3}(?:[,.'’ ]\\d{3})+|\\d{1,2}(?:,\\d\\d)+,\\d{3}|\\d{1,15})" \
@@ -77,19 +80,20 @@ namespace ragmeter {
 // A share of which both numbers are small, and a part of one unit.
 #define SMALL "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\\d{1,3}"
 #define FRACTION \
-    "(?:1/(?:[2-68]|10)|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10)(?![ -](?:time|metre|meter)\\b)" \
-    "|(?:one|two|three|four|five|six|seven|nine|\\d)[ -](?:third|quarter|fifth|sixth|eighth|tenth)s?(?![\\w-]| part)" \
-    "|an? (?:third|quarter|fifth|sixth|eighth|tenth)(?= of (?!an? ))|half(?= of (?!an? ))" \
+    "(?:1/(?:[2-68]|1[02])|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10)(?![ -](?:time|metre|meter)\\b)" \
+    "|(?:one|two|three|four|five|six|seven|nine|\\d)[ -](?:third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|twelfth)s?(?![\\w-]| part)" \
+    "|an? (?:third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|twelfth)(?= of (?!an? ))|half(?= of (?!an? ))" \
     "|(?:(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their) )|(?:one|two|three|four|[1-4]) in (?:every )?)" \
     "(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" UNIT "(?!\\w))"
 #define DIGIT_WORD "zero|one|two|three|four|five|six|seven|eight|nine"
 #define NUMBER_WORDS \
     "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
 
+// Read only where `Notation::find_starts` says that a quantity may begin, which is never within a word.
 const char QUANTITY[] =
-    "(?:(?<![\\w.])|(?=" WIDE_HALF "))(?:(?P<weekday>" WEEKDAY ")(?:, ?| )(?:the )?(?=\\w))?(?:"
+    "(?:(?P<weekday>" WEEKDAY ")(?:, ?| )(?:the )?(?=\\w))?(?:"
     "(?P<compact>(?P<ky>(?:19|20)\\d\\d)(?P<km>0[1-9]|1[0-2])(?P<kd>0[1-9]|[12]\\d|3[01])(?![\\w]|[.,]\\d))"
-    "|(?P<iso>(?P<iy>" YEAR ")(?P<is>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=is)(?P<id>0?[1-9]|[12]\\d"
+    "|(?P<iso>(?P<iy>" YEAR "|1[0-4]\\d\\d(?=-\\d\\d-\\d\\d))(?P<is>[-/.])(?P<im>0?[1-9]|1[0-2])(?P=is)(?P<id>0?[1-9]|[12]\\d"
     "|3[01])(?!\\d)(?:T00:00(?::00)?(?:\\.0{1,9})?(?:Z|[+-]00:?00)?(?!\\w))?)"
     "|(?P<num>(?P<na>\\d{1,2})(?P<ns>[-/.])(?P<nb>\\d{1,2})(?P=ns)(?P<ny>" YEAR
     "|\\d\\d)(?![\\d.]\\d|\\d))"
@@ -97,9 +101,9 @@ const char QUANTITY[] =
     "(?:(?:1[0-2]|0?[1-9])/(?:1[3-9]|2\\d|3[01])|(?:1[3-9]|2\\d|3[01])/(?:1[0-2]|0?[1-9]))(?![\\w/%]|[.,]\\d))"
     "|(?P<cjk>(?:(?P<cy>" YEAR ")[年년] ?)?(?P<cm>1[0-2]|0?[1-9])[月월] ?(?P<cd>\\d{1,2})[日号號일])"
     "|(?P<mdy>(?P<mm>" MONTH ") (?:the )?(?P<md>" DAY "|(?:" ORDINAL ")(?=,? " YEAR "\\b))\\b(?![:.]\\d"
-    "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" ANY_YEAR ")\\b)?)"
+    "| ?[ap]\\.?m)(?:,? (?:of )?(?P<my>" ANY_YEAR OLD_YEAR ")\\b)?)"
     "|(?P<dmy>(?:the )?(?P<dd>" DAY "|(?:" ORDINAL ")(?= (?:day )?of ))[ -](?:day of |of )?(?P<dm>" MONTH ")(?![a-z])"
-    "(?:,?[ -](?P<dy>" ANY_YEAR ")\\b)?)"
+    "(?:,?[ -](?P<dy>" ANY_YEAR OLD_YEAR ")\\b)?)"
     "|(?P<month>(?P<om>" MONTH "),? (?:of )?(?P<oy>" ANY_YEAR "|(?:3[2-9]|[4-9]\\d)(?![\\w%]|[.,:]\\d))\\b|(?P<ov>" YEAR ")-(?P<ow>0[1-9]|1[0-2])(?![\\w-]|[.,]\\d)|(?P<on>0?[1-9]|1[0-2])/(?P<oz>" YEAR ")(?![\\w/]|[.,]\\d))"
     "|(?P<race>(?P<rm>\\d{1,3}):(?P<rs>[0-5]\\d[.]\\d{1,3})(?!\\w)|pt(?:(?P<r1>\\d{1,4})h)?(?:(?P<r2>\\d{1,5})m)?(?:(?P<r3>\\d{1,6})s)?(?!\\w)"
     "|(?P<r4>\\d{1,3}) ?m(?:in)? ?(?P<r5>[0-5]?\\d(?:[.]\\d{1,3})?) ?s(?:ec)?(?!\\w))"
@@ -128,17 +132,18 @@ const char QUANTITY[] =
     "|(?P<quarter>(?:(?:fy|fiscal(?: year)?)[ -]?['’]?(?:20)?\\d\\d|20\\d\\d)[ -]?q[1-4](?!\\w)|(?:q(?P<q1>[1-4])|(?P<q2>[1-4])q|(?P<q3>first|second|third|fourth|1st|2nd"
     "|3rd|4th)[ -]quarter|(?:h(?=[12](?!\\w))|(?=[12]h 20\\d\\d(?!\\d)))(?P<q4>[12])h?|(?P<q5>first|second|1st|2nd)[ -]half(?=(?: of)? (?:fiscal |fy ?)?['’]?\\d))"
     "(?:(?: ?of)?[ /-]?(?:fiscal (?:year )?|fy ?)?['’]?(?P<qy>" YEAR "|\\d\\d(?=\\W|$))(?!\\d))?)"
-    "|(?P<times>(?:(?:once|twice|thrice|(?:" SMALL ") times|\\d{1,2}x)(?: (?:an?|per|each|every)[ -](?P<period>minute|hour|day|week|month|year)\\b| (?P<daily>hour|dai|week|month|year)ly\\b)"
+    "|(?P<times>(?:(?:once|twice|thrice|(?:" SMALL ") times|(?>\\d{1,2} ?)[x×])(?:(?: (?:an?|per|each|every)[ -]| ?/ ?)(?P<period>minute|hour|day|week|month|year)\\b| (?P<daily>hour|dai|week|month|year)ly\\b)"
     "|by a factor of (?:\\d{1,3}(?:[.,]\\d{1,2})?|" SMALL ")(?![\\w]|[.,]\\d)|(?:two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|\\d{1,3})-?fold\\b"
     "|(?P<factor>\\d{1,3}[.,]\\d{1,2}|(?:one|two|three|four|five) and an? (?:half|quarter))(?: times|x)(?!\\w)|(?:twice|thrice|(?:" SMALL ") times)\\b|half(?= as )|\\d{1,2}x(?!\\w| ?\\d)|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)))"
     "|(?P<one>(?:an? |every (?:(?P<nth>other|second|third|fourth) )?)(?P<ou>minute|hour|day|week|fortnight|month|year|decade)(?![\\w-]))"
+    "|(?P<often>(?:dai|week|month|quarter|half-year|twice-year|year)ly\\b|(?:bi|semi-?)?annually\\b)"
     "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
     "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
     "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL "|" HIGH_ORDINAL ")(?![\\w]|-\\w))"
     "|(?P<level>(?:fl|flight level) ?(?P<lv>[0-4]\\d\\d)(?!\\w|[.,]\\d))"
     "|(?P<loss>" CURRENCY_SIGN " ?\\((?P<lost>" NUMBER ")\\)(?: ?" SCALE ")?)"
-    "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|[13]/4|[1357]/8|[1-4]/5|an? half)\\b)?"
-    "(?:(?![ -]?mm?(?: ?\\^| ?<sup>| ?/|[23]\\b))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
+    "|(?P<amount>(?!40[13] ?\\(?[kb])(?P<minus>[-−–]|minus |negative )?(?:(?P<sign>" CURRENCY_SIGN ") ?)?(?P<figure>(?P<value>" NUMBER ")(?:(?: and)? (?P<part>1/2|[13]/4|[1357]/8|[1-4]/5|an? half)\\b)?"
+    "(?:(?![ -]?m(?:m?(?: ?\\^| ?<sup>| ?/|[23]\\b)|m (?:per|an?) (?:hour|day|week|month|year)| (?:per|an?) (?:second|minute|hour)))[ -]?(?P<scale>" SCALE ")| ?[x×] ?10\\^?(?P<power>\\d{1,2}))?)"
     "(?:(?<=[万萬亿億兆千百만억조천])|(?= ?" WIDE_CURRENCY ")|(?=" MEASURE "|(?:bps?|pct|pc|pp|p)\\b)|(?![\\w]|[.,]\\d))"
     "(?:" GAP "(?:(?P<percent>" PERCENT ")|(?P<cents>" CENTS ")|(?P<name>" CURRENCY_NAME ")|(?P<measure>" MEASURE ")(?P<below> below zero\\b)?))?)"
     "|(?P<spelt>(?P<words>" NUMBER_WORDS ")"
@@ -151,7 +156,7 @@ const char QUANTITY[] =
 enum Group {
     G_COMPACT, G_ISO, G_NUM, G_SLASH, G_CJK, G_MDY, G_DMY, G_MONTH, G_RACE, G_LASTING, G_TIME, G_CLOCK, G_WIDE, G_DIGITAL, G_UHR, G_NOON, G_HALF,
     G_FRACTION, G_PARTIAL,
-    G_CENTURY, G_DECADE, G_WEEK, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_DEGREES, G_ORDINAL, G_LEVEL, G_LOSS, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
+    G_CENTURY, G_DECADE, G_WEEK, G_FISCAL, G_QUARTER, G_TIMES, G_ONE, G_OFTEN, G_DEGREES, G_ORDINAL, G_LEVEL, G_LOSS, G_AMOUNT, G_SPELT, G_WEEKDAY, G_KY, G_KM, G_KD, G_HP, G_FY2, G_PART, G_WPART,
     G_WSCALE, G_IY, G_IM, G_ID, G_NA, G_NS, G_NB, G_NY, G_CY, G_CM, G_CD,
     G_MM, G_MD, G_MY, G_DD, G_DM, G_DY, G_OM, G_OY, G_TH, G_TM, G_TA, G_CH, G_CS, G_CI, G_UH, G_UM,
     G_FY, G_Q1, G_Q2, G_Q3, G_QY, G_SIGN, G_FIGURE, G_VALUE, G_SCALE, G_POWER, G_PERCENT, G_NAME,
@@ -165,7 +170,7 @@ const Group QUARTERS[] = {G_Q1, G_Q2, G_Q3, G_Q4, G_Q5};
 const char* const GROUPS[] = {
     "compact", "iso", "num", "slash", "cjk", "mdy", "dmy", "month", "race", "lasting", "time", "clock", "wide", "digital", "uhr", "noon", "half",
     "fraction", "partial",
-    "century", "decade", "week", "fiscal", "quarter", "times", "one", "degrees", "ordinal", "level", "loss", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
+    "century", "decade", "week", "fiscal", "quarter", "times", "one", "often", "degrees", "ordinal", "level", "loss", "amount", "spelt", "weekday", "ky", "km", "kd", "hp", "fy2", "part", "wpart",
     "wscale", "iy", "im", "id", "na", "ns", "nb", "ny", "cy", "cm", "cd",
     "mm", "md", "my", "dd", "dm", "dy", "om", "oy", "th", "tm", "ta", "ch", "cs", "ci", "uh", "um",
     "fy", "q1", "q2", "q3", "qy", "sign", "figure", "value", "scale", "power", "percent", "name",
@@ -182,16 +187,16 @@ const char* const SPELT[] = {
     "anua", "ebru", "arch", "pril", "une", "uly", "ugus", "epte", "ctob", "ovem", "ecem",
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
-    "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade",
-    "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
-    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "h1", "h2",
+    "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade", "aily", "nually",
+    "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "welfth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "egative ", "h1", "h2",
     "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level", "pt1", "pt2", "pt3", "pt4", "pt5", "pt6", "pt7", "pt8", "pt9", "cw", "kw", "metre", "meter", "litre", "liter", " gram", " mile", " inch", " feet", " foot", " pound", " ounce", " cup", "spoon", " euro", " cents", " watt", " volt", " pixel", "actor of", "fold",
 };
 const char* const WORDY[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
-    "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade",
-    "half", "dozen", "fortnight", "every ", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade", "aily", "nually",
+    "half", "dozen", "fortnight", "every ", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "welfth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "egrees", "metre", "meter", "litre", "liter", " gram", " mile", " inch", " feet", " foot", " pound", " ounce", " cup", "spoon", " euro", " dollar", " cents", " watt", " volt", " pixel", "actor of", "fold",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
@@ -199,12 +204,12 @@ const char* const BEGINNINGS[] = {
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "one",
     "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fifteen", "twenty", "thirty", "forty", "fifty", "hundred", "thousand", "million",
-    "billion", "trillion", "dozen", "half", "minus ", "an hour", "quarter", "h1", "h2", "once ", "twice", "thrice", "every ", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
+    "billion", "trillion", "dozen", "half", "minus ", "negative ", "an hour", "quarter", "h1", "h2", "once ", "twice", "thrice", "every ", "noon", "midnight", "fy", "fiscal", "q1", "q2", "q3",
     "q4", "first", "second", "third", "fourth", "fif", "sixth", "seventh", "eigh", "nin", "tenth", "eleventh", "twel",
     "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
-    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "by a factor of ", "pt", "week ", "calendar week", "cw", "kw",
+    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "by a factor of ", "pt", "week ", "weekly", "yearly", "daily", "annually", "biannually", "semi",  "calendar week", "cw", "kw",
 };
 
 // What an article may stand before that is a duration: "a week".
@@ -397,9 +402,11 @@ class Notation {
             Quantity item;
             item.start = match.start();
             item.end = match.end();
-            if (read(text, match, item)) {
+            if (read(text, match, item) && (item.is_plain() || !is_version_sign(text, start))) {
                 if (!out.empty()) read_day_in_utc(out.back(), item);
                 if (item.is_plain()) read_share(text, item);
+                if (item.is_plain()) read_loss(text, item);
+                if (item.is_plain()) read_proportion(text, item);
                 end = std::max(end, item.end);
                 if (out.empty() || !add_smaller(text, item, out.back())) {
                     if (!out.empty()) share_unit(text, out.back(), item);
@@ -421,6 +428,8 @@ class Notation {
 
     // Two words of no passage, behind a value that stands in place of another one.
     static constexpr const char32_t* OTHER = U" othervalue othernumber";
+    // The same behind an amount of which passages have another unit.
+    static constexpr const char32_t* OTHER_UNIT = U"amount otherunit";
 
     // What to replace in a text so that it has the quantities as passages, or else the query, write
     // the same values. Returned is where values stand that no passage has while passages have
@@ -434,31 +443,53 @@ class Notation {
         std::unordered_set<Letters> said;
         std::vector<Quantities> known;
         std::vector<Py_ssize_t> right;  // where values with a unit begin that passages have
+        auto read_known = [&] {
+            if (!known.empty()) return;
+            for (const Text& passage : passages) known.push_back(read_all(passage));
+            known.push_back(read_all(query));
+            for (const Quantity& each : items)
+                for (const Key& key : each.keys) said.insert(key.whole());
+        };
         for (const Quantity& item : items) {
+            if (item.is_below_zero() && !stands_in_any(text.part(item.sign, item.end), passages)) {
+                read_known();
+                if (write_below_zero(text, item, known, changes)) {
+                    write_approximation(text, item, passages, changes);
+                    right.push_back(item.start);
+                    continue;
+                }
+            }
             Letters raw = text.part(item.start, item.end);
             if (item.figure < 0 && item.keys.back().is("n") && item.kind() == U"interval") raw = U"every " + raw;  // "week" stands in "every second week"
             bool stands = Context::stands_in(raw, query);
             for (const Text& passage : passages) stands = stands || Context::stands_in(raw, passage);
+            if (stands) write_approximation(text, item, passages, changes);
             // "10:00 UTC" stands in "10:00 UTC+2", and "20 °C" in "-20 °C"
             if (stands && !item.zoned && item.kind() != U"temperature") continue;
-            if (all_decimal(raw) && raw.size() < 3 && !item.keys[0].is("d") && !is_counted(text, item)) continue;
-            if (known.empty()) {
-                for (const Text& passage : passages) known.push_back(read_all(passage));
-                known.push_back(read_all(query));
-                for (const Quantity& each : items)
-                    for (const Key& key : each.keys) said.insert(key.whole());
+            if (item.adverb) {
+                read_known();
+                if (is_known(item, known)) write_as_known(item, raw, text, known, changes);
+                else if (stands_replaced(item, context_.beside(text, item.start, item.end), said, known)) {
+                    replaced.push_back(item.start);
+                    changes.push_back({item.start, item.end, U"no" + raw + OTHER});
+                }
+                continue;
             }
+            if (all_decimal(raw) && raw.size() < 3 && !item.keys[0].is("d") && !is_counted(text, item)) continue;
+            read_known();
             bool is_said = is_known(item, known);
+            if (is_said && !stands) write_approximation(text, item, passages, changes);
             if (is_said && (item.keys.size() > 1 || item.shift)) right.push_back(item.start);
             std::vector<Letters> beside;
             bool is_replaced = false;
             if (!is_said) {
                 beside = context_.beside(text, item.start, item.end);
-                is_replaced = stands_replaced(item, beside, said, known);
+                const bool dated = item.keys[0].is("q") || (item.keys[0].is("d") && item.keys[0].parts.size() > 3);
+                is_replaced = stands_replaced(item, beside, said, known) || (dated && stands_in_sentence(text, item, said, known));
             }
-            if (!is_said && (item.is_money() || is_replaced) && is_other_unit(item, known)) {
+            if (!is_said && is_other_unit(item, known) && (item.is_money() || is_replaced || (item.kind().find(U'/') != Letters::npos && stands_in_sentence(text, item, said, known)))) {
                 replaced.push_back(item.start);  // as words of no passage: amount and unit
-                changes.push_back({item.start, item.end, item.single + U"amount otherunit"});
+                changes.push_back({item.start, item.end, item.single + OTHER_UNIT});
                 continue;
             }
             size_t count = changes.size();
@@ -476,7 +507,8 @@ class Notation {
             else if (item.few && !item.measured && count == changes.size())
                 changes.push_back({item.figure, item.figure_end, item.single});
             else if (item.keys[0].is("d") || is_told(item, text, passages) || item.kind() == U"temperature" || item.single.find(U'.') != Letters::npos ||
-                     (item.few && item.measured) || is_part(item, text, passages)) {
+                     (item.few && item.measured) || is_part(item, text, passages) ||
+                     (item.kind() == U"%" && item.keys.back().parts[1].size() == 1)) {  // "8 %" for "one in eight"
                 // the parts of "5.2" stand in "2.5", "5" in "0.5", "20" in "-20", and those of "3 May" in "3 March"
                 bool has_figure = item.figure >= 0;
                 Py_ssize_t start = has_figure ? item.figure : item.start, end = has_figure ? item.figure_end : item.end;
@@ -515,12 +547,23 @@ class Notation {
 
     static constexpr size_t MOST_JOINED = 100;  // of a text
 
+    // Where the sign of a length behind a number ends, which stands at a place or behind a blank; the same place if there is none.
+    static Py_ssize_t skip_length(const Text& text, Py_ssize_t at) {
+        static const Letters signs[] = {U"cm", U"mm", U"m", U"in", U"ft"};
+        const Py_ssize_t start = at + (at < text.size && text.at(at) == ' ');
+        for (const Letters& sign : signs) {
+            const Py_ssize_t end = start + (Py_ssize_t)sign.size();
+            if (end < text.size && text.at(start) == sign[0] && text.stands(sign, start) && (text.at(end) == ' ' || text.at(end) == 0xD7)) return end;
+        }
+        return at;
+    }
+
     // The sign that joins two numbers at a place: '-' for a result or range, '&' for "and", 'x' for
     // measures, '.' and '/'; 0 for any other. `next` becomes the place of the number behind it.
     static Py_UCS4 joining(const Text& text, Py_ssize_t at, Py_ssize_t& next) {
         auto digit = [&](Py_ssize_t place) { return place < text.size && is_decimal(text.at(place)); };
         static const Letters dashes = U"-:\u2010\u2011\u2012\u2013\u2014\u2212";
-        static const Letters words[] = {U" to ", U" : ", U" and "};
+        static const Letters words[] = {U" to ", U" : ", U" and ", U" by "};
         if (at >= text.size) return 0;
         Py_UCS4 sign = text.at(at);
         next = at + 1;
@@ -528,7 +571,16 @@ class Notation {
         if ((sign == '.' || sign == '/') && digit(next)) return sign;
         for (const Letters& word : words) {
             next = at + (Py_ssize_t)word.size();
-            if (digit(next) && text.stands(word, at)) return word[1] == 'a' ? '&' : '-';
+            if (digit(next) && text.stands(word, at)) return word[1] == 'a' ? '&' : word[1] == 'b' ? 'x' : '-';
+        }
+        if (const Py_ssize_t unit = skip_length(text, at); unit > at) {  // "30 cm x 20 cm"
+            if (digit(unit + 4) && text.at(unit) == ' ' && text.stands(words[3], unit)) {
+                next = unit + 4;
+                return 'x';
+            }
+            at = unit;
+            if (at >= text.size) return 0;
+            sign = text.at(at);
         }
         next = at + 1;
         if (sign == ' ' && next < text.size) sign = text.at(next++);
@@ -915,7 +967,7 @@ class Notation {
             }
             for (const Text* there : texts) other = other || Context::stands_in(raw, *there);
             const auto known_within = std::count_if(right.begin(), right.end(), [&](Py_ssize_t at) { return at >= one.start - 1 && at < one.end; });
-            if (other || known_within > 1) continue;  // "€0.50–0.80" of "50 to 80 cents"
+            if (other || (known_within > 1 && one.key[0] != 'x')) continue;  // "€0.50–0.80" of "50 to 80 cents"
             if (known.empty())
                 for (const Text* there : texts) known.push_back(find_joined(*there));
             Letters written;
@@ -936,14 +988,38 @@ class Notation {
                     their.looked = true;
                     is_replaced = Context::share_words(beside, their.beside);
                 }
-            if (written.empty() && !is_replaced) continue;
+            if (written.empty() && (!is_replaced || known_within > 1)) continue;
             bool has_it = !written.empty();
+            if (has_it && is_marked(changes, one)) continue;  // "8-12 days" for "8 to 12 hours"
             if (!has_it) written = raw + OTHER;
             if (one.end < text.size && is_letter(text.at(one.end))) written.push_back(' ');
             const Py_ssize_t start = one.start - (led && has_it ? (Py_ssize_t)both.size() : 0);
-            put({start, one.end, written}, replaced, changes);
+            const Py_ssize_t end = has_it ? take_unit(changes, one, written) : one.end;
+            put({start, end, written}, replaced, changes);
             if (!has_it) replaced.push_back(one.start);
         }
+    }
+
+    // Whether one of joined numbers is marked as a value of another unit.
+    static bool is_marked(const std::vector<Change>& changes, const Joined& one) {
+        return std::any_of(changes.begin(), changes.end(), [&](const Change& change) {
+            return change.start < one.end && change.end > one.start && change.text.find(OTHER_UNIT) != Letters::npos;
+        });
+    }
+
+    // Let joined numbers end with the unit of the last one, where that is written as passages do: "8-12 h" as "8 to 12 hours".
+    // Returned is where it ends.
+    static Py_ssize_t take_unit(const std::vector<Change>& changes, const Joined& one, Letters& written) {
+        size_t last = written.size();
+        while (last > 0 && (is_decimal(written[last - 1]) || written[last - 1] == '.' || written[last - 1] == ',')) last--;
+        const Letters number = written.substr(last);
+        for (const Change& change : changes) {
+            if (change.start <= one.start || change.start >= one.end || change.end <= one.end || number.empty()) continue;
+            if (change.text.compare(0, number.size(), number) != 0 || change.text.find(OTHER) != Letters::npos) continue;
+            written += change.text.substr(number.size());
+            return change.end;
+        }
+        return one.end;
     }
 
     struct Place {
@@ -1017,7 +1093,7 @@ class Notation {
         for (Py_ssize_t at = 0; at < text.size; at++) {
             const Py_UCS4 sign = text.at(at);
             if (sign < 128 && !figures_[sign]) continue;
-            if ((is_figure(sign) && !joins_before(text, at)) || begins_wide_half(sign) || is_minus(text, at) || is_point(text, at)) out.push_back(at);
+            if ((is_figure(sign) && (!joins_before(text, at) || is_version_sign(text, at))) || begins_wide_half(sign) || is_minus(text, at) || is_point(text, at)) out.push_back(at);
         }
     }
 
@@ -1056,6 +1132,12 @@ class Notation {
             if (start >= 0 && start < end && !joins_before(low, start)) out.push_back(start);
         }
         if (out.size() > words) std::sort(out.begin() + (Py_ssize_t)before, out.end());
+    }
+
+    // Whether a number is that of a version: "v3.12".
+    template <class Source>
+    static bool is_version_sign(const Source& text, Py_ssize_t at) {
+        return at > 1 && text.at(at - 1) == 'v' && (text.at(at - 2) == ' ' || text.at(at - 2) == '(');
     }
 
     static bool is_article(const Letters& word) { return word == U"a " || word == U"the "; }
@@ -1137,7 +1219,10 @@ class Notation {
         for (const Quantity& item : items) {
             if (record && item.is_time()) continue;  // opening hours, which are compared as such
             Letters raw = text.part(item.start, item.end);
+            if (item.adverb && record) continue;
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
+            if (item.adverb) continue;  // what is "monthly" need not happen every month
+            if (item.is_below_zero()) out.whole.emplace(item.below_zero().whole(), text.part(item.sign, item.end));
             for (const auto& part : item.parts) out.whole.emplace(part.first.whole(), part.second);
             Letters last = item.keys.back().whole();
             out.places.push_back({item.kind(), last, item.keys[0].whole(), item.clock(), item.start, item.end,
@@ -1145,6 +1230,38 @@ class Notation {
             if (item.figure >= 0) out.figures.emplace(last, text.part(item.figure, item.figure_end));
         }
         return out;
+    }
+
+    static bool stands_in_any(const Letters& raw, const std::vector<Text>& passages) {
+        return std::any_of(passages.begin(), passages.end(), [&](const Text& passage) { return Context::stands_in(raw, passage); });
+    }
+
+    // Write "approximately" before a value as "about" where no passage has the word.
+    static void write_approximation(const Text& text, const Quantity& item, const std::vector<Text>& passages, std::vector<Change>& changes) {
+        static const Letters words[] = {U"approximately ", U"roughly ", U"around ", U"circa ", U"approx. ", U"approx ", U"ca. "};
+        const Py_ssize_t end = item.is_below_zero() ? item.sign : item.start;
+        if (end < 4 || text.at(end - 1) != ' ') return;
+        for (const Letters& word : words) {
+            const Py_ssize_t start = end - (Py_ssize_t)word.size();
+            if (start < 0 || text.at(end - 2) != word[word.size() - 2] || lower(text.part(start, end)) != word) continue;
+            if (start > 0 && is_word(text.at(start - 1))) continue;
+            const Letters rest = word.substr(1);  // whatever its first letter
+            const bool told = std::any_of(passages.begin(), passages.end(), [&](const Text& passage) { return passage.size && passage.find(rest) >= 0; });
+            if (!told) changes.push_back({start, end, U"about "});
+            return;
+        }
+    }
+
+    // Write a percentage below zero as passages do: "minus 0.8 percent" as "-0.8 %". False if they have none.
+    static bool write_below_zero(const Text& text, const Quantity& item, const std::vector<Quantities>& known, std::vector<Change>& changes) {
+        const Letters key = item.below_zero().whole();
+        for (const Quantities& one : known) {
+            const auto found = one.whole.find(key);
+            if (found == one.whole.end()) continue;
+            if (lower(found->second) != lower(text.part(item.sign, item.end))) changes.push_back({item.sign, item.end, found->second});
+            return true;
+        }
+        return false;
     }
 
     // Whether a text has a value, and not just with another year, half of the day or unit.
@@ -1208,10 +1325,29 @@ class Notation {
         return false;
     }
 
+    // Whether a value stands in place of another one that passages have, by more of the words beside it.
+    bool stands_in_sentence(const Text& text, const Quantity& item, const std::unordered_set<Letters>& said, const std::vector<Quantities>& known) const {
+        std::vector<Letters> beside;
+        for (const Quantities& one : known)
+            for (const Place& place : one.places) {
+                if (!is_same_kind(place.kind, item.kind()) || said.count(place.most)) continue;
+                if (beside.empty()) beside = context_.beside(text, item.start, item.end, Context::MANY);
+                const bool near = item.keys[0].is("q") && item.keys[0].parts.size() > 2 && is_year_of(item.keys[0].parts[2], place.clock);
+                if (Context::share_words(beside, context_.beside(*one.text, place.start, place.end, Context::MANY), near ? 1 : 2)) return true;
+            }
+        return false;
+    }
+
     // Whether a day and month has the day or the month of another date, so that one may stand for the other.
     static bool is_near_date(const std::vector<Letters>& parts, const Letters& key) {
         const Letters begin = Key{parts[0], parts[1]}.whole(), end = U'\x1F' + parts[2] + U'\x1F';
         return key.compare(0, begin.size(), begin) == 0 || (key.size() > end.size() && key.compare(key.size() - end.size(), end.size(), end) == 0);
+    }
+
+    // Whether a value ends with a year: another quarter of the same one.
+    static bool is_year_of(const Letters& year, const Letters& key) {
+        const Letters end = U'\x1F' + year + U'\x1F';
+        return key.size() > end.size() && key.compare(key.size() - end.size(), end.size(), end) == 0;
     }
 
     // Whether passages have the number of a value, of something else.
@@ -1265,7 +1401,9 @@ class Notation {
                     if (figure != one.figures.end()) as = figure->second;
                 }
                 if (all_decimal(raw) && as.find(U'.') != Letters::npos) return;  // the same number: "3.0"
-                if (lower(as) != lower(raw)) changes.push_back({item.start, item.end, as});
+                const bool adverb = item.kind() == U"interval" && as.size() > 2 && as.compare(as.size() - 2, 2, U"ly") == 0;
+                const Py_ssize_t start = item.start - (adverb && is_behind(text, U"every ", item.start) ? 6 : 0);  // "every month" as "monthly"
+                if (lower(as) != lower(raw)) changes.push_back({start, item.end, as});
                 return;
             }
         }
@@ -1514,12 +1652,44 @@ class Notation {
             if (end > text.size || lower_sign(text.at(start)) != base[0] || !text.stands(base, start)) continue;
             const bool goes_on = end < text.size && (is_word(text.at(end)) || ((text.at(end) == ',' || text.at(end) == '.') && end + 1 < text.size && is_decimal(text.at(end + 1))));
             Decimal value;
-            if (goes_on || (!rated && power < 4) || !parse_figure(item.keys[0].parts[1], true, value)) return;
+            if (goes_on || (!rated && power < 4 && (base != U"1,000" || item.keys[0].parts[1].size() > 2)) || !parse_figure(item.keys[0].parts[1], true, value)) return;
             value.exponent += 2 - power;
             item.keys.insert(item.keys.begin(), Key{U"n", value.shown(), U"%"});
             item.end = end;
             item.few = false;
             return;
+        }
+    }
+
+    // Read "(4.2)%" as a percentage below zero.
+    static void read_loss(const Text& text, Quantity& item) {
+        if (item.start == 0 || item.end + 1 >= text.size || text.at(item.start - 1) != '(' || text.at(item.end) != ')' || text.at(item.end + 1) != '%') return;
+        item.keys.insert(item.keys.begin(), Key{U"n", item.keys[0].parts[1], U"%"});
+        item.figure = item.sign = item.start - 1;
+        item.figure_end = item.end + 1;  // "(8)" would be a number of a list
+        item.end += 2;
+    }
+
+    // Read ".67" of "a proportion of .67" as a share of a hundred, too.
+    static void read_proportion(const Text& text, Quantity& item) {
+        static const std::unordered_set<Letters> names = {
+            U"proportion", U"share", U"fraction", U"probability", U"likelihood", U"accuracy", U"precision", U"recall", U"sensitivity", U"specificity"};
+        const Py_UCS4 first = text.at(item.start);
+        if (first != '.' && !(first == '0' && item.end - item.start > 2 && text.at(item.start + 1) == '.')) return;
+        Py_ssize_t end = item.start;
+        for (int words = 0; words < 2; words++) {
+            const Letters word = word_before(text, end);
+            if (word.empty()) return;
+            Decimal value;
+            if (names.count(word) && parse_figure(item.keys[0].parts[1], true, value)) {
+                value.scale(2);
+                item.keys.insert(item.keys.begin(), Key{U"n", value.shown(), U"%"});
+                const Py_ssize_t start = end - (Py_ssize_t)word.size() - 4;
+                const bool share = words == 1 && start >= 0 && (word == U"proportion" || word == U"share" || word == U"fraction");
+                if (share && text.at(start) == ' ' && text.stands(U" a ", start)) item.start = start + 1;
+                return;
+            }
+            end -= (Py_ssize_t)word.size() + 1;
         }
     }
 
@@ -1532,7 +1702,9 @@ class Notation {
         if (size < 1 || size > 5 || (first.is_plain() == last.is_plain() && !scaled)) return;
         const Letters gap = text.part(first.end, last.start);
         const bool both = gap == U" and " && word_before(text, first.sign < 0 ? first.start : first.sign) == U"between";
-        if (!both && !between.count(gap)) return;
+        const bool days = gap == U" and " && (first.keys[0].is("d") || last.keys[0].is("d")) && !counts(text, last.end);  // "24 and 31 December"
+        const bool sides = (gap == U" by " || gap == U" x " || gap == U"x" || gap == U"×" || gap == U" × ") && last.kind() == U"length";
+        if (!both && !days && !sides && !between.count(gap)) return;
         if (scaled) {  // "12 to 15 thousand"
             Decimal value;
             if (first.keys[0].parts[1].size() > 3 || !parse_figure(first.keys[0].parts[1], true, value)) return;
@@ -1573,6 +1745,16 @@ class Notation {
         }
         plain.measured = whole.measured;
         plain.keys.insert(plain.keys.begin(), keys.begin(), keys.end());
+    }
+
+    // Whether a number that ends at a place counts what stands behind it: "and 31 people".
+    static bool counts(const Text& text, Py_ssize_t at) {
+        static const std::unordered_set<Letters> behind = {
+            U"for", U"in", U"at", U"to", U"from", U"of", U"is", U"are", U"was", U"were", U"when", U"as", U"because", U"due", U"only", U"each", U"every", U"and", U"but", U"until", U"this", U"next", U"last", U"that", U"with", U"by"};
+        if (at + 1 >= text.size || text.at(at) != ' ' || !is_lower(text.at(at + 1))) return false;
+        Py_ssize_t end = at + 1;
+        while (end < text.size && end - at < 9 && is_letter(text.at(end))) end++;
+        return !behind.count(text.part(at + 1, end));
     }
 
     // Of a number in digits or words, 0 if it is none.
@@ -1655,7 +1837,7 @@ class Notation {
 
     // "3 times" what is 300 percent of it, and "3 times a day" what is every eight hours.
     bool times(const Match& match, const Letters& written, const Letters& period, const Letters& factor, Quantity& item) const {
-        const size_t blank = written.find(U' '), end = is_decimal(written[0]) ? std::min(blank, written.find(U'x')) : blank;
+        const size_t blank = written.find(U' '), end = is_decimal(written[0]) ? std::min(blank, written.find_first_of(U"x×")) : blank;
         if (!factor.empty()) {
             Decimal value;
             const size_t part = factor.find(U" and ");
@@ -1750,7 +1932,7 @@ class Notation {
     // "2/3", "two thirds", "2 out of 3", "half".
     static bool parse_fraction(const Letters& text, long& above, long& below) {
         static const std::pair<const char32_t*, long> parts[] = {
-            {U"half", 2}, {U"third", 3}, {U"quarter", 4}, {U"fifth", 5}, {U"sixth", 6}, {U"eighth", 8}, {U"tenth", 10}};
+            {U"half", 2}, {U"third", 3}, {U"quarter", 4}, {U"fifth", 5}, {U"sixth", 6}, {U"seventh", 7}, {U"eighth", 8}, {U"ninth", 9}, {U"tenth", 10}, {U"twelfth", 12}};
         size_t first = text.find_first_of(U"/ -"), last = text.find_last_of(U"/ ");
         above = first == Letters::npos ? 1 : small_number(text.substr(0, first));
         for (const auto& part : parts)
@@ -1809,6 +1991,13 @@ class Notation {
         value.coefficient += behind;
         value.exponent = -(long)behind.size();
         return !behind.empty();
+    }
+
+    // Whether a scale is of a language that writes thousands with a point: "1.800 Mio." are 1,800 million.
+    static bool has_thousands(const Letters& scale) {
+        static const std::unordered_set<Letters> scales = {
+            U"mio", U"mrd", U"mld", U"tsd", U"millionen", U"milliarden", U"millones", U"milhões"};
+        return scales.count(scale);
     }
 
     static long power_of(const Letters& scale) {
@@ -1978,6 +2167,8 @@ class Notation {
                 const Letters clock = lower(of(G_CLOCK));
                 if ((of(G_CS) == U"h" || clock.find(U"hours") != Letters::npos) && is_lasting(text, match.start()))
                     return lasting(item, U"duration", number_of(hour) * 3600 + number(G_CI) * 60);
+                if (std::count(clock.begin(), clock.end(), U':') == 2 && !match.has(groups_[G_ZONE]) && (word_before(text, match.start()) == U"in" || is_lasting(text, match.start())))  // "won in 2:06:12"
+                    return lasting(item, U"duration", number_of(hour) * 3600 + number(G_CI) * 60 + number_of(clock.substr(clock.rfind(U':'), 3)));
                 if (clock.find(U" h") != Letters::npos && is_lasting(text, match.start()))
                     return lasting(item, U"duration", number_of(hour) * 3600 + number(G_CI) * 60);
                 if (of(G_CS) == U"H" && (hour == U"1" || hour == U"2") && item.end == match.end(groups_[G_CI])) return half_year(item, hour, of(G_CI));
@@ -2020,14 +2211,19 @@ class Notation {
                 else seconds = (double)(number(G_R1) * 3600 + number(G_R2) * 60 + number(G_R3));
                 return seconds > 0 && lasting(item, U"duration", seconds);
             }
-            case G_LASTING: return lasting(item, U"duration", number(G_LH) * 3600 + number(G_LM) * 60);
+            case G_LASTING:
+                item.unit = 60;
+                return lasting(item, U"duration", number(G_LH) * 3600 + number(G_LM) * 60);
             case G_FRACTION: {
                 Letters written = lower(of(G_FRACTION));
                 long above = 0, below = 0;
                 if (!parse_fraction(written, above, below)) return false;
                 long by = std::gcd(above, below);
                 above /= by, below /= by;
-                if (above * 100 % below == 0) item.keys.push_back(Key{U"n", digits(above * 100 / below), U"%"});
+                if (above * 10'000 % below == 0) {  // "one in eight" is 12.5 %
+                    Decimal share{digits(above * 10'000 / below), -2};
+                    item.keys.push_back(Key{U"n", share.shown(), U"%"});
+                }
                 item.keys.push_back(Key{U"fraction", digits(above) + U"of" + digits(below)});
                 return true;
             }
@@ -2125,6 +2321,16 @@ class Notation {
                 item.unit = unit.factor();
                 return true;
             }
+            case G_OFTEN: {
+                static const std::pair<const char32_t*, double> often[] = {
+                    {U"dai", 86400}, {U"week", 604800}, {U"month", 2629746}, {U"quarter", 7889238},
+                    {U"half", 15778476}, {U"twice", 15778476}, {U"bi", 15778476}, {U"semi", 15778476}, {U"year", 31556952}, {U"annual", 31556952}};
+                const Letters written = lower(of(G_OFTEN));
+                item.adverb = true;
+                for (const auto& [name, seconds] : often)
+                    if (written.compare(0, LettersView(name).size(), name) == 0) return lasting(item, U"interval", seconds);
+                return false;
+            }
             case G_DEGREES: return degrees(item, of(G_GA), of(G_GM), of(G_GS), lower(of(G_POINT)));
             case G_LEVEL: return lasting(item, U"length", (double)number(G_LV) * 100 * 0.3048);  // hundreds of feet
             case G_ORDINAL: {
@@ -2174,7 +2380,8 @@ class Notation {
                     if (!minus && match.has(groups_[G_MINUS])) item.sign = item.start;
                     if (!minus) item.start = match.start(groups_[match.has(groups_[G_SIGN]) ? G_SIGN : G_FIGURE]);
                 }
-                if (!parse_figure(of(G_VALUE), !scale.empty() || !percent.empty(), value)) return false;
+                const bool scaled = !percent.empty() || (!scale.empty() && !has_thousands(scale));
+                if (!parse_figure(of(G_VALUE), scaled, value)) return false;
                 Letters part = lower(of(G_PART));
                 if (!part.empty() && !add_part(value, part)) return false;
                 value.scale(power_of(scale));

@@ -32,7 +32,8 @@ struct Quantity {
     double base = 0, unit = 0;  // of a number with a unit: how much in its base unit, and one of its unit
     std::vector<std::pair<Key, Letters>> parts;  // of "4 hours 10 minutes": the value of each, as written
     bool few = false;  // whether it is a word from one to ten
-    Py_ssize_t sign = -1;  // of a number without unit: where its "-" or "minus" stands
+    bool adverb = false;  // whether it says how often in one word: "monthly"
+    Py_ssize_t sign = -1;  // of a number without unit or a percentage: where its "-" or "minus" stands
     bool cents = false;
     long shift = 0;  // of an amount without a unit of measure: the powers of ten by its scale or unit
     bool attached = false;  // whether a unit follows it without a blank: "5kg"
@@ -50,6 +51,9 @@ struct Quantity {
         return first.is("n") && first.parts.size() > 2 ? first.parts[2] : first.parts[0];
     }
     bool is_plain() const { return keys.size() == 1 && keys[0].parts.size() == 2 && keys[0].is("n"); }
+    // Whether it is a percentage with a sign, and its value.
+    bool is_below_zero() const { return sign >= 0 && keys[0].is("n") && kind() == U"%"; }
+    Key below_zero() const { return Key{U"n", U"-" + keys[0].parts[1], U"%"}; }
     bool is_time() const { return keys[0].is("t") || keys[0].is("h"); }
     // A time without its zone.
     Letters clock() const {

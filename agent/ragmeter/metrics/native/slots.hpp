@@ -434,12 +434,14 @@ class Slots {
     // Where the sign of a number below zero stands, or else the number: "-128", "minus 128", but not "9 -12" and "-5" at the begin of a line.
     template <class Source>
     static Py_ssize_t find_minus(const Source& text, Py_ssize_t at, const Tokens& out) {
-        static const LettersView word = U"minus ";
+        static const LettersView word = U"minus ", other = U"negative ";
         if (at < 2) return at;
         const Py_UCS4 sign = text.at(at - 1), before = text.at(at - 2);
         if (sign == ' ') {
-            const Py_ssize_t start = at - (Py_ssize_t)word.size();
-            return start >= 0 && before == 's' && lower_sign(text.at(start)) == 'm' && stands(text, word, start) ? start : at;
+            if (before != 's' && before != 'e') return at;
+            const LettersView written = before == 's' ? word : other;
+            const Py_ssize_t start = at - (Py_ssize_t)written.size();
+            return start >= 0 && lower_sign(text.at(start)) == written[0] && stands(text, written, start) ? start : at;
         }
         if ((sign != '-' && sign != 0x2212) || (before != ' ' && before != '(')) return at;
         const bool behind_number = !out.empty() && out.back().kind == NUMBER && out.back().end == at - 2;
