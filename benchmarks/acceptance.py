@@ -174,7 +174,7 @@ class Service:
         for number, value in enumerate(cheap.tolist()):
             at = START - 86400 + number * 3 * HOUR / len(cheap)
             scored = ScoredTrace(f"l{number}", SERVICE, at, "ok", [_score("grounding", value)])
-            self._learner.observe([Arrival(scored, (), SERVICE)], SERVICE)
+            self._learner.observe([Arrival(scored, (), SERVICE)])
         self._strata.apply_control(self._learner.record)
 
     def take(self, name: str, at: float, given: Sequence[Score], truth: Sequence[float]) -> None:

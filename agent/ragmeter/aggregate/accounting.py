@@ -21,6 +21,7 @@ from ragmeter.windows.bucket_builder import group_scores
 _RESULT_FIELDS = ("metric", "scorer", "state", "reason")
 _result_of = attrgetter(*_RESULT_FIELDS)
 _end_of = attrgetter("state", "reason")
+_state_of = attrgetter("state")
 _reason_of = attrgetter("reason")
 
 
@@ -40,7 +41,9 @@ class ResultAccounting:
     ) -> None:
         self._counters = counters
         self._results: Counter[tuple[str, str, str, str | None]] = Counter()
-        self._final: list[Sequence[Score]] = []  # results of traces that `_results` lacks
+        # results that `_results` lacks: of single traces, and of runs, whose traces are alike
+        self._final: list[Sequence[Score]] = []
+        self._final_of_runs: list[Sequence[Score]] = []
         self._traces: list[ScoredTrace] = []  # that the counters lack
         self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
         self._trace_keys = [_seen_key(*pair) for pair in expected]
@@ -70,11 +73,9 @@ class ResultAccounting:
         """Count results of a trace that are in their last state, and are not changed any more."""
         self._final.append(results)
 
-    def count_final_columns(self, traces: Sequence[ScoredTrace]) -> None:
-        """Do as `count_final` with the results of many traces."""
-        for pair, scores, _ in group_scores([trace.results for trace in traces], traces):
-            for end, number in Counter(map(_end_of, scores)).items():
-                self._results[(*pair, *end)] += number
+    def count_final_of_run(self, traces: Sequence[ScoredTrace]) -> None:
+        """Do as `count_final` with the results of traces that nearly all have the same pairs."""
+        self._final_of_runs += [trace.results for trace in traces]
 
     def count_late(self, pairs: Iterable[MetricScorer]) -> None:
         """Count results that came, or would come, after every window."""
@@ -105,6 +106,10 @@ class ResultAccounting:
             _count_operations(self._counters, traces)
         final, self._final = self._final, []
         self._results.update(map(_result_of, chain.from_iterable(final)))
+        runs, self._final_of_runs = self._final_of_runs, []
+        for pair, scores, _ in group_scores(runs, runs):
+            for end, number in _count_ends(scores):
+                self._results[(*pair, *end)] += number
         for result, number in self._results.items():
             key = self._result_keys.get(result)
             if key is None:
@@ -113,6 +118,14 @@ class ResultAccounting:
                 key = self._result_keys[result] = ("ragmeter_results_total", labels)
             self._counters.inc(*key, number)
         self._results.clear()
+
+
+def _count_ends(scores: Sequence[Score]) -> Iterable[tuple[tuple[ScoreState, str | None], int]]:
+    """Return how many scores end in each state for each reason."""
+    states, reasons = set(map(_state_of, scores)), set(map(_reason_of, scores))
+    if len(states) == len(reasons) == 1:  # mostly; a set of each is far faster than pairs
+        return [((states.pop(), reasons.pop()), len(scores))]
+    return Counter(map(_end_of, scores)).items()
 
 
 def _count_operations(counters: Counters, traces: Sequence[ScoredTrace]) -> None:

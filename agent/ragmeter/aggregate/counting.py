@@ -111,7 +111,7 @@ class TraceCounting:
         now = self.windows.now
         self.windows.advance(max([one.timestamp for one in run]))
         arrivals = [Arrival(one, self._names.segments(one), one.service) for one in run]
-        self._accounting.count_final_columns(run)
+        self._accounting.count_final_of_run(run)
         for _, pending in arriving:
             self._accounting.count_pending(pending, late=False)
         by_service: dict[str, list[Arrival]] = {}

@@ -39,7 +39,7 @@ def observe(
     segments: Sequence[str] = (),
     turn: int = 0,
 ) -> None:
-    learner.observe([Arrival(scored, tuple(segments), service)], service, turn)
+    learner.observe([Arrival(scored._replace(service=service), tuple(segments), service)], turn)
 
 
 def changes(learner: ControlLearner) -> dict[str, ControlState | None]:
@@ -154,22 +154,23 @@ def test_old_counts_fade() -> None:
     learner = ControlLearner(["grounding"])
     for value, number in ((0.9, 15_000), (0.3, 60_000)):
         ten = [Arrival(trace(0, value - n / 100), (), "bot") for n in range(10)]
-        learner.observe(ten * (number // 10), "bot")
+        learner.observe(ten * (number // 10))
     observe(learner, trace(2 * HOUR), "bot")
     assert 0.2 < learner.record.low["bot"]["grounding"] < 0.31
 
 
 def test_how_traces_are_divided_changes_nothing() -> None:
     rng = random.Random(3)
-    arrivals = [
-        Arrival(trace(3.0 * n, rng.random(), model=f"m{n // 900}"), (f"tenant={n % 50}",), "bot")
-        for n in range(25_000)
-    ]
+    arrivals = []
+    for n in range(25_000):
+        service = rng.choice(["bot", "bot", "desk"])
+        one = trace(3.0 * n, rng.random(), model=f"m{n // 900}")._replace(service=service)
+        arrivals.append(Arrival(one, (f"tenant={n % 50}",), service))
 
     def divided(size: int) -> bytes:
         learner = ControlLearner(["grounding"])
         for first in range(0, len(arrivals), size):
-            learner.observe(arrivals[first : first + size], "bot")
+            learner.observe(arrivals[first : first + size])
         return ROWS.dump_json(learner.changes())
 
     whole = divided(1)

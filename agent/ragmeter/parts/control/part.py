@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from typing import Any, ClassVar, Self
 
 from ragmeter.parts.contract import Arrival, Part, PartContext
@@ -29,8 +28,7 @@ class ControlPart(Part[ControlState], ControlSource):
 
     def learn(self, arrivals: Sequence[Arrival], turn: int) -> None:
         """Count the traces that arrived."""
-        for service, own in groupby(arrivals, lambda arrival: arrival.trace.service):
-            self.learner.observe(list(own), service, turn)
+        self.learner.observe(arrivals, turn)
 
     def control(self, turn: int) -> SamplingControl:
         """Return the record that holds in a turn."""

@@ -142,36 +142,45 @@ class ControlLearner:
         """Return the record that holds in `turn`, when all earlier turns have been observed."""
         return self._learned.record if turn > self._learned.turn else self._learned.before
 
-    def observe(self, arrivals: Sequence[Arrival], service: str, turn: int = 0) -> None:
-        """Count traces of a service that arrive for the first time, in their order.
+    def observe(self, arrivals: Sequence[Arrival], turn: int = 0) -> None:
+        """Count traces that arrive for the first time, in their order.
 
         Turns never go back.
         """
+        by_service: dict[str, list[Arrival]] = {}
+        for arrival in arrivals:
+            by_service.setdefault(arrival.trace.service, []).append(arrival)
+        versions = {service: _versions_of(own) for service, own in by_service.items()}
+        if any(
+            self._may_revise(service, own, versions[service]) for service, own in by_service.items()
+        ):  # the order matters
+            for arrival in arrivals:
+                self._observe_one(arrival, turn)
+            return
+        for service, own in by_service.items():
+            traffic = self._services[service]
+            self._changed[_SERVICE_ROW + service] = None
+            traffic.traces += len(own)
+            traffic.last |= {"": own[-1].trace.timestamp, **versions[service]}
+            traffic.count_segments(Counter(chain.from_iterable(names for _, names, _ in own)))
+            for trace, _, _ in own:
+                self._count_cheap(traffic, trace.results)
+
+    def _may_revise(
+        self, service: str, arrivals: Sequence[Arrival], versions: Mapping[str, float]
+    ) -> bool:
+        """Return whether traces of a service can do more than add to its counts."""
         traffic = self._services.get(service)
-        versions = {
-            f"{tag}={trace.tags[tag]}": trace.timestamp
-            for tag in VERSION_TAGS
-            for trace, _, _ in arrivals
-            if tag in trace.tags
-        }
-        if (
+        return (
             traffic is None
             or not traffic.first.keys() >= {"", *versions}
             or traffic.traces + len(arrivals) >= _MEMORY_TRACES
             or max([trace.timestamp for trace, _, _ in arrivals]) >= self._due
-        ):  # the order matters
-            for arrival in arrivals:
-                self._observe_one(arrival, service, turn)
-            return
-        self._changed[_SERVICE_ROW + service] = None
-        traffic.traces += len(arrivals)
-        traffic.last |= {"": arrivals[-1].trace.timestamp, **versions}
-        traffic.count_segments(Counter(chain.from_iterable(names for _, names, _ in arrivals)))
-        for trace, _, _ in arrivals:
-            self._count_cheap(traffic, trace.results)
+        )
 
-    def _observe_one(self, arrival: Arrival, service: str, turn: int) -> None:
+    def _observe_one(self, arrival: Arrival, turn: int) -> None:
         trace, segments, _ = arrival
+        service = trace.service
         traffic = self._services.setdefault(service, ServiceTraffic(0))
         self._changed[_SERVICE_ROW + service] = None
         traffic.traces += 1
@@ -274,6 +283,16 @@ class ControlLearner:
                 self._learned = row
             else:
                 self._services[name.removeprefix(_SERVICE_ROW)] = row
+
+
+def _versions_of(arrivals: Sequence[Arrival]) -> dict[str, float]:
+    """Return when the versions of traces came last."""
+    return {
+        f"{tag}={trace.tags[tag]}": trace.timestamp
+        for tag in VERSION_TAGS
+        for trace, _, _ in arrivals
+        if tag in trace.tags
+    }
 
 
 def _is_builtin(score: Score, metric: str) -> bool:

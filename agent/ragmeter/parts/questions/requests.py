@@ -16,6 +16,7 @@ _EMPTY = ("empty_answer", BUILTIN_SCORER)
 _CUT = (("cut_answer", BUILTIN_SCORER), ("filtered_answer", BUILTIN_SCORER))
 _COST = ("cost_usd", BUILTIN_SCORER)
 _ESTIMATE = ("cost_usd", ESTIMATE_SCORER)
+_OTHERS = {_EMPTY, *_CUT, _COST, _ESTIMATE}  # that say something of a request and have no reader
 
 _LEAST_TIME = 1e-3  # seconds; below it a time is as good as none
 
@@ -62,6 +63,8 @@ def read_requests(traces: Sequence[ScoredTrace]) -> RequestScores:
                     told.add(row)
                 if score.stratum and pair in READERS:
                     strata[row].setdefault(reader.source, score.stratum)
+            continue
+        if reader is None and pair not in _OTHERS:
             continue
         known = [
             (row, score.value)
