@@ -93,6 +93,24 @@ def test_a_long_journal_is_replaced_by_buckets(monkeypatch: pytest.MonkeyPatch) 
     assert any(row[2] for row in store.read())
 
 
+def test_what_nobody_saves_does_not_grow_and_is_saved_as_buckets_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "_MAX_UNSAVED", 5)
+    w = windows()
+    store = Store()
+    w.add(trace(0, 0.0, {"error": 0.0}), "bot", ["tag=x"])
+    store.write(w.drain(whole=False))
+    for number in range(1, 30):
+        w.add(trace(number, 10.0 * number, {"error": 0.0}), "bot", ["tag=x"])
+        w.services()  # brings it into the windows
+    store.write(w.drain(whole=False))
+    assert not [row for row in store.read() if row[:3] == ("", "", 0) and row[3]]
+    other = windows()
+    other.load(store.read())
+    assert read_all(other) == read_all(w)
+
+
 def test_a_correction_is_saved_with_whole_buckets() -> None:
     w = windows()
     store = Store()

@@ -122,6 +122,7 @@ class Backtest:
 
     def _settle(self) -> None:
         self._aggregator.settle()
+        self._aggregator.parts.forget_changes()
         self.windows.take_new_worst()
         self._note_incidents()
 

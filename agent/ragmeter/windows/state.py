@@ -61,6 +61,10 @@ _MAX_PENDING = 1024
 # Fold the segments when so many sums wait for a reader: 10 MB, and 0.2 s with 20 segments each.
 _MAX_UNREAD = 2048
 
+# Sums of some kB each that may wait to be saved in the journal: those of several commits. Whoever
+# saves less often, or never, as of a file, gets whole buckets.
+_MAX_UNSAVED = 4096
+
 # Write whole buckets, and begin the journal anew, when it has so many bytes. A start after a crash
 # adds them up, which takes 4 s where each trace has 20 segments.
 _JOURNAL_BYTES = 8 * 2**20
@@ -276,6 +280,9 @@ class WindowState:
             delta = build_bucket(traces, self.slots)
             entries.append((service, segments, index * self._finest, delta))
         self._journal += entries
+        if len(self._journal) > _MAX_UNSAVED:
+            self._journal = []
+            self._whole_due = True
         self._fold_services(entries)
         if self._unread_count >= _MAX_UNREAD:
             self._fold_segments()

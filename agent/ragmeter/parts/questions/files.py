@@ -13,6 +13,7 @@ from ragmeter.windows.windows import Windows
 
 _SERVICE = "file"
 _MOMENT = 0.0  # of all traces, so that a file of a year fits an hour
+_RUN = 512  # traces that are counted at a time, for a third of what they cost one by one
 
 
 class FileQuestions(FileAnswers):
@@ -38,6 +39,9 @@ class FileQuestions(FileAnswers):
         self._asked = asked
         self._empty = True
         self._states_known = False
+        # what is not counted yet
+        self._arrivals: list[Arrival] = []
+        self._later: list[Arrival] = []
 
     def add(self, scored: ScoredTrace, rest: ScoredTrace | None) -> None:
         """Count a trace."""
@@ -48,12 +52,21 @@ class FileQuestions(FileAnswers):
             score.metric == "error" for score in own.results
         )
         self._windows.add(own._replace(results=[]), _SERVICE)
-        later = () if rest is None else (rest._replace(service=_SERVICE, timestamp=_MOMENT),)
+        self._arrivals.append(Arrival(own, (), _SERVICE))
+        if rest is not None:
+            later = rest._replace(service=_SERVICE, timestamp=_MOMENT)
+            self._later.append(Arrival(later, (), _SERVICE))
+        if len(self._arrivals) >= _RUN:
+            self._count()
+
+    def _count(self) -> None:
+        arrivals, self._arrivals = self._arrivals, []
+        later, self._later = self._later, []
         run = ScoredBatch(
-            traces=[own, *later],
-            arrivals=[Arrival(own, (), _SERVICE)],
+            traces=[one.trace for one in (*arrivals, *later)],
+            arrivals=arrivals,
             canaries=[],
-            later=[Arrival(one, (), _SERVICE) for one in later],
+            later=later,
         )
         self._observe(run, None)
 
@@ -61,5 +74,7 @@ class FileQuestions(FileAnswers):
         """Return every question, in order; empty without any trace."""
         if self._empty:
             return ()
+        if self._arrivals:
+            self._count()
         unknown = () if self._states_known else ("works",)
         return answer_file(self._asked(_SERVICE), self._settings, _MOMENT, unknown)

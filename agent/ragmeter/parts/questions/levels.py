@@ -382,10 +382,9 @@ def _regressions(
     """Return the regression on the built-in score, and that on it and the model's at once."""
     if question.name not in INDEXED:
         return []
-    scored = valued.rows()
-    helped = [(sample, one) for sample, one in scored if one.cheap is not None]
-    if len(helped) < max(LEAST_GUESSED, LEAST_WITH_CHEAP * len(scored)):
+    if valued.helped < max(LEAST_GUESSED, LEAST_WITH_CHEAP * valued.count):
         return []
+    helped = [(sample, one) for sample, one in valued.rows() if one.cheap is not None]
     weights, means = stretch.sums.histogram(question.name)
     total = float(weights.sum())
     found = []
@@ -404,7 +403,7 @@ def _regressions(
         )
     both = _rows_with_model(question, source, helped)
     larger = _model_rows(question, stretch)
-    enough = len(both) >= max(LEAST_GUESSED, LEAST_WITH_CHEAP * len(scored))
+    enough = len(both) >= max(LEAST_GUESSED, LEAST_WITH_CHEAP * valued.count)
     if source != "model" and total and enough and len(larger) > len(both):
         chances = np.array([1 / chance for *_, chance in larger])
         number = float(chances.sum() ** 2 / (chances**2).sum())

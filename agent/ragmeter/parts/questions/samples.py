@@ -76,19 +76,27 @@ class _Outcome(NamedTuple):
         version: The fingerprint of the judge or model.
         scored: Whether they have a value.
         applies: Whether the question has a meaning for the traces.
+        helped: Whether they have a cheap score as well.
     """
 
     stratum: str
     version: str
     scored: bool
     applies: bool
+    helped: bool
 
     @classmethod
     def of(cls, question: str, valuation: Valuation) -> _Outcome:
         stratum = valuation.stratum
         if question == BY_CLASS and stratum:
             stratum = stratum_key(stratum, valuation.cheap)
-        return cls(stratum, valuation.version, valuation.value is not None, valuation.applies)
+        return cls(
+            stratum=stratum,
+            version=valuation.version,
+            scored=valuation.value is not None,
+            applies=valuation.applies,
+            helped=valuation.cheap is not None,
+        )
 
 
 class _Column:
@@ -163,11 +171,14 @@ class SourceValues:
 
     Attributes:
         count: How many have a value.
+        helped: How many of these have a cheap score as well.
     """
 
     def __init__(self, slices: Sequence[_ColumnSlice]) -> None:
         self._slices = slices
-        self.count = sum([one.last - one.first for one in slices if one.outcome.scored])
+        scored = [one for one in slices if one.outcome.scored]
+        self.count = sum([one.last - one.first for one in scored])
+        self.helped = sum([one.last - one.first for one in scored if one.outcome.helped])
 
     def by_version(self) -> Mapping[str, int]:
         """Return how many have a value by the version of the source, of those with a version."""
