@@ -517,4 +517,6 @@ def test_labels_and_model_together_meet_people(services: int, pools: list[Number
     limits = {0: 0.11, 10: 0.095, 30: 0.058, 100: 0.033, 300: 0.02}
     by_chance = 1.0 if services == 400 else 1 + 2 / math.sqrt(2 * services)
     assert all(off[labels] <= by_chance * limit for labels, limit in limits.items()), off
-    assert np.mean(held) > 0.945
+    # of 300 intervals at the nominal share so many fewer may hold by chance
+    few = 0.0 if services == 400 else 2 * math.sqrt(0.95 * 0.05 / len(held))
+    assert np.mean(held) > 0.945 - few
