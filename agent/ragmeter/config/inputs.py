@@ -295,8 +295,8 @@ class PrivacySettings(SettingsSection):
             [],
             max_length=_MAX_RULES,
             description=(
-                "rules, in order: names of ready-made ones (email, phone, iban, credit_card, ip, "
-                "secret), or `{name, pattern, replacement, fields}`"
+                "rules, in order: names of ready-made ones (email, phone, iban, credit_card, "
+                "device, ip, secret), or `{name, pattern, replacement, fields}`"
             ),
         )
     )

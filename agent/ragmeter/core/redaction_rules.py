@@ -49,6 +49,27 @@ _DATES = re.compile(
 _NO_PHONE = re.compile(r"\d{2,5}[ .\-/]{1,2}\d{4}[ .\-/]\d{3}\Z")
 # A number of a card or an account, whatever its check says.
 _FOURS = re.compile(r"(?<!\d)(?<!\d[ \-./])(?:\d{4}[ \-./]){3,4}\d{1,4}(?!\d)")
+# First digits of cards with their fewest and most digits (ISO/IEC 7812, and what networks tell).
+# 15 digits that begin otherwise are an IMEI's.
+_CARDS = (
+    ("2131", 15, 15),
+    ("2", 16, 19),
+    ("30", 14, 19),
+    ("34", 15, 15),
+    ("37", 15, 15),
+    ("35", 16, 19),
+    ("36", 14, 19),
+    ("38", 14, 19),
+    ("39", 14, 19),
+    ("4", 13, 13),
+    ("4", 16, 19),
+    ("5", 16, 19),
+    ("50", 13, 15),
+    ("56", 13, 15),
+    ("57", 13, 15),
+    ("58", 13, 15),
+    ("6", 13, 19),
+)
 # What stands before the number of an order or of an article.
 _NAMES_NUMBER = re.compile(
     r"\b(?:order|invoice|ticket|article|item|part|serial|model|product|batch|lot|tracking|reference|ref"
@@ -122,11 +143,27 @@ _IS_VERSION = re.compile(
 _WORD = re.compile(r"[^\W\d]|[§#=<>~]")
 # `lodash@4.17.21`: four numbers are an address, as of a mailbox
 _VERSION = re.compile(r"v?\d{1,5}\.\d{1,5}\.\d{1,5}(?:-[A-Za-z][\w.-]*)?")
+# What stands before the `@` of an address that has a user and a password: no mailbox.
+_USER_OF_ADDRESS = re.compile(
+    r"""(?:://[^\s/:"'<>]{0,128}:(?!//|\d{1,5}[/?#])(?:(?![?&]\w{1,40}=)[^\s"'<>]){1,256}"""
+    r"""|://[\w.-]{20,256}|jdbc:oracle:thin:[^\s/@"']{1,64}/[^\s@"']{1,128})\Z""",
+    re.IGNORECASE,
+)
+# The same without a scheme, if a port follows its host.
+_USER_OF_HOST = re.compile(
+    r"""(?<![\w.@/:-])(?!(?:mailto|sips?|xmpp|acct|e?-?mail|from|to|b?cc|user|login|host):)"""
+    r"""[\w.-]{1,64}:[^\s:/@"'<>,;]{3,128}\Z""",
+    re.IGNORECASE,
+)
+_PORT = re.compile(r":\d{2,5}(?![\w.])")
+_MAX_USER = 420  # characters of scheme, user and password that are looked at
 _REMOTE = "git@"
 _REMOTE_NAME = re.compile(r"(?<![\w.+-])git@\Z")
 # A version follows these words, and so does an address: "the app waited before 52.14.33.9".
 _BEFORE_OR_SINCE = re.compile(r"\s(?:before|after|since|until|vor|nach|ab)\s?\Z", re.IGNORECASE)
 _MOST_VERSION = 31  # versions of four parts rarely begin beyond
+# 0.0.0.0, and what masks leave open, such as 0.0.0.255 (RFC 6890)
+_THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")
 _DOTTED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _BEFORE = 48  # characters before a finding that may name it so
 
@@ -155,6 +192,10 @@ _PHONE_NAME = re.compile(
     r"|teléfono|téléphone|телефон|电话|電話|手机|手機|전화)[_-]?(?:numbers?|num|no|nr|nummer|\d)?",
     re.IGNORECASE,
 )
+_DEVICE_NAME = re.compile(
+    r"(?:.*[\W_])?(?:imei(?:sv)?|imsi|iccid|meid)[_-]?(?:numbers?|num|no|nr|\d)?", re.IGNORECASE
+)
+_DEVICE_VALUE = re.compile(r"\d(?:[ \-/]?\d){13,19}|(?=.*\d)[0-9A-Fa-f]{14}")
 _PHONE_VALUE = re.compile(r"\(?\+?\d(?:[ ().\-/]{0,2}\d){6,14}")
 # Matches a field of JSON or of a printed dictionary from its name on, up to its value.
 _FIELD = re.compile(r"""["']?[^\s"':=]{1,64}(["'])\s{0,3}:\s{0,3}(["'])(?=[^"'])""")
@@ -381,6 +422,14 @@ def is_named_phone(name: str, value: str) -> bool:
     )
 
 
+def is_named_device(name: str, value: str) -> bool:
+    """Return whether a value is the number of a device by the name of its field and its digits."""
+    return (
+        _DEVICE_VALUE.fullmatch(value.strip()) is not None
+        and _DEVICE_NAME.fullmatch(name[-_MAX_NAME:]) is not None
+    )
+
+
 @lru_cache(maxsize=4_096)
 def _kind_of_secret(name: str) -> str:
     kinds = {
@@ -418,14 +467,37 @@ def _card(text: str, start: int, end: int) -> int | None:
     ends = [at + 1 for at in range(start, end) if text[at].isdigit()]
     for length in range(min(19, len(ends)), 12, -1):
         stop = ends[length - 1]
-        if not text[stop : stop + 1].isdigit() and _luhn("".join(_digits(text[start:stop]))):
+        digits = "".join(_digits(text[start:stop]))
+        if not text[stop : stop + 1].isdigit() and _is_issued(digits) and _luhn(digits):
             return stop
     return None
 
 
+def _is_issued(digits: str) -> bool:
+    """Return whether cards of so many digits are issued under such a number's first digits."""
+    return any(
+        digits.startswith(first) and shortest <= len(digits) <= longest
+        for first, shortest, longest in _CARDS
+    )
+
+
+def _device(text: str, start: int, end: int) -> int | None:
+    """Return the end of a device's number, None for the hardware addresses of all and of none."""
+    return None if set(text[start:end].upper()) - set(":-.") in ({"0"}, {"F"}) else end
+
+
 def _email(text: str, start: int, end: int) -> int | None:
-    """Return the end of an address, unless it names a package's version or a repository."""
+    """Return the end of an address of a mailbox.
+
+    A package's version, a repository, and the host behind a user and a password are none.
+    """
     host = text[start:end].rpartition("@")[2]
+    if len(host) < end - start:
+        before = text[max(end - len(host) - 1 - _MAX_USER, 0) : end - len(host) - 1]
+        if _USER_OF_ADDRESS.search(before) or (
+            _PORT.match(text, end) and _USER_OF_HOST.search(before)
+        ):
+            return None
     name = text[max(start - len(_REMOTE), 0) : end - len(host)]
     is_remote = text[end : end + 1] in (":", "/") and _REMOTE_NAME.search(name)
     return None if _VERSION.fullmatch(host) or is_remote else end
@@ -545,8 +617,19 @@ def _address(text: str, start: int, end: int) -> int | None:
         # `cafe::babe` is as good an address, and more often code
         plain = _DEFANGED.sub(".", candidate)
         if any(map(str.isdigit, candidate)) and _is_address(plain):
-            return None if text[stop : stop + 1].isalnum() else stop
+            return None if text[stop : stop + 1].isalnum() or _is_nobodys(plain) else stop
     return None
+
+
+def _is_nobodys(address: str) -> bool:
+    """Return whether an address is every machine's own or a mask of networks."""
+    parsed = ipaddress.ip_address(address)
+    if parsed.version == 6:
+        parsed = parsed.ipv4_mapped or parsed
+    if parsed.version == 6 or parsed.is_loopback:
+        return parsed.is_loopback or parsed.is_unspecified
+    zeros = (1 << 32) - int(parsed)  # of a mask: a power of two
+    return parsed in _THIS_NETWORK or zeros & (zeros - 1) == 0
 
 
 def _names_version(before: str, dotted: str) -> bool:
@@ -570,6 +653,7 @@ _CHECKS: dict[str, _MatchCheck] = {
     "phone": _phone,
     "iban": _iban,
     "credit_card": _card,
+    "device": _device,
     "ip": _address,
 }
 BUILTIN_RULES = {

@@ -25,6 +25,7 @@ from ragmeter.core.folded_text import FoldedText, fold_text, unescape_text
 from ragmeter.core.redaction_rules import (
     RedactionError,
     RedactionRule,
+    is_named_device,
     is_named_phone,
     is_named_secret,
 )
@@ -50,6 +51,7 @@ _CONVENTIONAL = re.compile(r"(?:gen_ai|promptflow)(?:\.[a-z_]+)+")
 _BY_NAME: Mapping[str, Callable[[str, str], bool]] = {
     "secret": is_named_secret,
     "phone": is_named_phone,
+    "device": is_named_device,
 }
 
 # (start, end, new length) of each replacement, in the order of one pass over a text
