@@ -196,6 +196,11 @@ def test_configuration_mistakes_are_2_and_name_the_key(tmp_path: Path) -> None:
             "kafka.security.ca_file: /no",
         ),
         (
+            "kafka: {security: {protocol: SASL_SSL, mechanism: OAUTHBEARER,"
+            " oauth: {token_file: /nowhere}}}",
+            "kafka.security.oauth.token_file: /nowhere",
+        ),
+        (
             "kafka: {security: {protocol: SASL_SSL, username: u, password_file: /nowhere}}",
             "kafka.security.password_file: /nowhere",
         ),

@@ -351,9 +351,22 @@ def test_a_password_with_an_at_sign_is_not_shown() -> None:
     assert "http://***@host/v1" in shown
 
 
-@pytest.mark.parametrize("url", ["http://h/v1?key=hush", "http://h/v1#x", "http://a b/v1"])
+@pytest.mark.parametrize("url", ["http://h/v1?key=hush", "http://h/v1#x"])
 def test_the_base_url_of_a_judge_is_a_base(url: str) -> None:
     assert "no query" in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
+@each_row(
+    ("written", "cure"),
+    [
+        ("http://a:9093 http://b:9093", "have commas between"),
+        ("http://a:9093, ftp://b", "needed, not ftp://"),
+        ("alertmanager:9093", "an http:// or https:// URL with a host is needed"),
+    ],
+)
+def test_a_broken_url_of_several_names_what_is_wrong_with_it(written: str, cure: str) -> None:
+    environ = {"RAGMETER_ALERTS__ALERTMANAGER_URL": written}
+    assert cure in error(environ=environ)
 
 
 def test_the_reference_is_written_and_complete() -> None:

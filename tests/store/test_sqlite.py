@@ -171,7 +171,7 @@ def test_a_commit_that_fails_leaves_no_trace_in_memory(path: Path) -> None:
 
 def test_a_second_agent_is_refused(path: Path) -> None:
     store = opened(path)
-    with pytest.raises(StateError, match="in use by another ragmeter"):
+    with pytest.raises(StateError, match=r"in use by another ragmeter .* its own state.path"):
         opened(path)
     with pytest.raises(StateError, match="in use by another ragmeter"):
         remove_state_file(path)

@@ -45,6 +45,10 @@ def check_settings(settings: Settings) -> int:
         tls_context(security)
     if security.password_file is not None:
         read_password(security)
+    if security.oauth.token_file is not None:
+        from ragmeter.kafka.oauth import read_token  # needs the extra `kafka`
+
+        read_token(security.oauth)
     for name, endpoint in (("judge", settings.judge), ("judge.second", settings.judge.second)):
         if endpoint.api_key is not None and endpoint.api_key.get_secret_value():
             key = ApiKey(endpoint.api_key, None)

@@ -99,8 +99,14 @@ def check_http_url(value: str) -> str:
         sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         sound = False
+    if any(map(str.isspace, value.strip())):
+        raise ValueError(
+            "a URL has no blank; several, where a list is allowed, have commas between"
+        )
     if not sound:
-        raise ValueError("an http:// or https:// URL with a host is needed")
+        begin = re.match(r"[A-Za-z][\w+.-]{0,20}(?=://)", value)
+        given = f", not {begin[0]}://" if begin and begin[0] not in ("http", "https") else ""
+        raise ValueError(f"an http:// or https:// URL with a host is needed{given}")
     return value
 
 
@@ -128,8 +134,8 @@ class SecretUrl(Secret[Annotated[str, AfterValidator(check_http_url)]]):
 
 def check_base_url(value: SecretUrl) -> SecretUrl:
     """Check a URL to which paths are added."""
-    if re.search(r"[?#\s]", value.get_secret_value()):
-        raise ValueError("a base URL has no query, no fragment and no space")
+    if re.search(r"[?#]", value.get_secret_value()):
+        raise ValueError("a base URL has no query and no fragment")
     if end := _ENDPOINT.search(value.get_secret_value()):
         raise ValueError(f"a base URL ends before {end[1]}, which is added to it")
     return value

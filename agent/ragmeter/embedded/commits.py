@@ -63,7 +63,7 @@ class RetriedWrites:
             try:
                 write()
             except (sqlite3.OperationalError, OSError) as error:
-                self.problem = f"cannot write the state: {error}"
+                self.problem = f"cannot write the state (state.path): {error}"
                 log.error("%s; next try in %.1f s", self.problem, pause)
                 if self.last:
                     raise

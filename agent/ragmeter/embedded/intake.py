@@ -139,7 +139,9 @@ class Intake:
                 again=progress is not None and not live,
             )
         except (sqlite3.OperationalError, OSError) as error:
-            raise StateUnavailable(f"cannot write the state or the dead letters: {error}") from None
+            raise StateUnavailable(
+                f"cannot write the state or the dead letters (state.path): {error}"
+            ) from None
         if not accepted.stored:
             return accepted, {}
         if accepted.duplicates:

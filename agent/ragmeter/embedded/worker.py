@@ -262,7 +262,7 @@ class Worker:
                 result, counts = write()
             except (StateUnavailable, sqlite3.OperationalError) as error:
                 known = isinstance(error, StateUnavailable)
-                why = str(error) if known else f"cannot write the state: {error}"
+                why = str(error) if known else f"cannot write the state (state.path): {error}"
                 if self.refused is None:
                     log.error("%s; nothing is accepted until that is mended", why)
                 self.refused = why
@@ -337,7 +337,7 @@ class Worker:
         except StateLostError as error:
             self.fatal = str(error)
         except (sqlite3.OperationalError, OSError) as error:
-            self.fatal = f"cannot write the state: {error}"
+            self.fatal = f"cannot write the state (state.path): {error}"
         except sqlite3.DatabaseError as error:
             self.mark_damaged(error)
         except Exception as error:

@@ -72,7 +72,9 @@ def lock_state_file(path: Path) -> IO[str]:
         handle.seek(0)
         owner = handle.read(20).strip()
         handle.close()
-        raise StateError(f"{path} is in use by another ragmeter (process {owner})") from None
+        raise StateError(
+            f"{path} is in use by another ragmeter (process {owner}); give each its own state.path"
+        ) from None
     handle.truncate(0)
     handle.write(str(os.getpid()))
     handle.flush()
