@@ -61,6 +61,12 @@ RULE = {  # laid over a default one, so that only the name must be there; the ag
     "additionalProperties": False,
     "properties": dict.fromkeys(AlertRule.model_json_schema()["properties"], True),
 }
+QUANTITY = {  # as Kubernetes writes it: `GB` and `MB` are none
+    "type": ["string", "number"],
+    "minimum": 0,
+    "pattern": "^[0-9]+([.][0-9]+)?([munkMGTPE]|[KMGTPE]i|[eE][0-9]+)?$",
+}
+QUANTITIES = {"type": "object", "additionalProperties": QUANTITY}
 AMOUNT = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
 
 BOUNDS: dict[str, dict[str, Any]] = {
@@ -79,6 +85,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
         "minItems": 1,
         "items": {"enum": ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]},
     },
+    "persistence.size": QUANTITY,
     "persistence.annotations": STRINGS,
     "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},
     "worker.replicas": POSITIVE,  # with none there would be no gauges, and no alerts
@@ -97,8 +104,11 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "autoscaling.keda.authenticationRef": STRINGS,
     "sidecar.type": {"enum": ["native", "classic"]},
     "sidecar.preStopSeconds": COUNT,
-    "sidecar.emptyDir": FREE,
-    "resources": FREE,
+    "sidecar.emptyDir": {"type": "object", "properties": {"sizeLimit": QUANTITY}},
+    "resources": {
+        "type": "object",
+        "properties": {"requests": QUANTITIES, "limits": QUANTITIES},
+    },
     "probes.startup": FREE,
     "probes.liveness": FREE,
     "probes.readiness": FREE,

@@ -78,15 +78,21 @@ class AlertSenders:
 
         Raises:
             ValueError: A URL cannot be used.
+            UnusableResource: The proxy for a URL cannot be one.
         """
         settings = self._settings
         urls = [url.get_secret_value() for url in settings.alertmanager_url]
         if not urls and settings.webhook_url is None:
             return
+        from ragmeter.core.outgoing import find_proxy
+
+        webhook = settings.webhook_url.get_secret_value() if settings.webhook_url else None
+        for url in [*urls, *([webhook] if webhook else [])]:
+            find_proxy(url)  # a mistake in the proxy is told now, and not at the first incident
         self._loop = asyncio.get_running_loop()
         self._client = self._make_client()
-        if settings.webhook_url is not None:
-            self._start_webhook(agent, self._client, settings.webhook_url.get_secret_value())
+        if webhook:
+            self._start_webhook(agent, self._client, webhook)
         for url in urls:  # each by itself, as Prometheus does: one that is down delays no other
             self._start_alertmanager(agent, self._client, url, named=len(urls) > 1)
 

@@ -129,6 +129,13 @@ def test_standalone_keeps_its_state_on_a_volume() -> None:
     assert claim["metadata"]["name"] not in {each["name"] for each in pod(objects)["volumes"]}
 
 
+def test_the_state_may_lie_on_a_volume_of_ones_own() -> None:
+    mount = {"name": "fast", "mountPath": "/data"}
+    given = {"extraVolumes": [{"name": "fast", "emptyDir": {}}], "extraVolumeMounts": [mount]}
+    objects = render({"config": {"state": {"path": "/data/s.sqlite"}}, **given})
+    assert "/data/s.sqlite" in one(objects, "ConfigMap")["data"]["ragmeter.yaml"]
+
+
 def test_claim_that_exists_and_no_claim() -> None:
     for name, source in [
         ("existing-claim", {"persistentVolumeClaim": {"claimName": "ragmeter-restored"}}),

@@ -203,6 +203,10 @@ def test_workers_that_read_spans_are_scaled_by_them_too() -> None:
         ({"nameOverride": "n" * 51}, "nameOverride: String length must be less than or equal"),
         ({"extraEnv": [{"value": "x"}]}, "extraEnv.0: name is required"),
         ({"extraEnv": [{"name": "X", "value": 5}]}, "extraEnv.0.value: Invalid type"),
+        ({"persistence": {"size": "2GB"}}, "persistence.size: Does not match pattern"),
+        ({"resources": {"limits": {"memory": "768MB"}}}, "limits.memory: Does not match pattern"),
+        ({"sidecar": {"emptyDir": {"sizeLimit": "1 Gi"}}}, "sizeLimit: Does not match pattern"),
+        ({"config": {"state": {"path": "/data/s.sqlite"}}}, "on the read-only root"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(values: Object, words: str) -> None:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.counters import Counters
+from ragmeter.core.errors import UnusableResource
 from ragmeter.store.rows import OutboxItem
 from ragmeter_exporters.senders import AlertSenders
 
@@ -55,5 +56,31 @@ def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> Non
         await senders.stop()
         assert client.is_closed
         assert len(notified) == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"webhook_url": "https://hook.test/"},
+        {"alertmanager_url": ["http://10.0.0.1:9093", "https://two.test"]},
+    ],
+)
+def test_a_proxy_that_cannot_be_one_is_told_at_the_start(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://user:hush@proxy.test:1080")
+    monkeypatch.delenv("https_proxy", raising=False)
+    senders = AlertSenders(AlertSettings.model_validate(settings))
+    running: Any = Running()
+    with pytest.raises(UnusableResource, match=r"HTTPS_PROXY: .* http://host:port") as raised:
+        senders.start(running)
+    assert "hush" not in str(raised.value)
+    monkeypatch.setenv("NO_PROXY", "hook.test,two.test")  # then it is not asked for
+
+    async def scenario() -> None:
+        senders.start(running)
+        await senders.stop()
 
     asyncio.run(scenario())

@@ -14,6 +14,7 @@ from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.app.parts import PARTS
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
+from ragmeter.core.outgoing import find_proxy
 from ragmeter.kafka.connection import read_password, tls_context
 from ragmeter.parts.collection import check_parts
 from ragmeter.scorers.llm.transport import ApiKey
@@ -33,6 +34,7 @@ def check_settings(settings: Settings) -> int:
         ConfigError: A setting cannot work.
         RuleError: An alert rule is invalid.
         ModelError: The local model cannot be loaded.
+        UnusableResource: A proxy of the environment cannot be one.
         OSError: A named file cannot be read.
     """
     rules = load_configured_rules(settings)
@@ -49,6 +51,16 @@ def check_settings(settings: Settings) -> int:
         from ragmeter.kafka.oauth import read_token  # needs the extra `kafka`
 
         read_token(security.oauth)
+    alerts = settings.alerts
+    called = [
+        *alerts.alertmanager_url,
+        alerts.webhook_url,
+        settings.judge.base_url,
+        settings.judge.second.base_url,
+        *(source.url for source in settings.resolvers.sources),
+    ]
+    for url in filter(None, called):
+        find_proxy(url.get_secret_value())
     for name, endpoint in (("judge", settings.judge), ("judge.second", settings.judge.second)):
         if endpoint.api_key is not None and endpoint.api_key.get_secret_value():
             key = ApiKey(endpoint.api_key, None)

@@ -16,7 +16,7 @@ import httpx
 from ragmeter.config.base import parse_headers, read_headers
 from ragmeter.config.inputs import ID_PLACEHOLDER, ResolverSource
 from ragmeter.core.errors import Unavailable
-from ragmeter.core.outgoing import OutgoingTransport
+from ragmeter.core.outgoing import OutgoingTransport, find_proxy
 from ragmeter.ingest.passage_lookup import InvalidPassageId, LookupFailed, PassageTooLarge
 
 _MAX_ID = 512  # characters
@@ -32,6 +32,8 @@ class HttpLookup:
     ) -> None:
         self._source = source
         self._template = source.url.get_secret_value()
+        if transport is None:
+            find_proxy(self._template)  # a mistake in the proxy is told at the start
         self._headers: dict[str, str] | None = None
         self._client = httpx.AsyncClient(
             transport=transport
