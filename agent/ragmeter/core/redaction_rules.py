@@ -498,6 +498,8 @@ def _email(text: str, start: int, end: int) -> int | None:
             _PORT.match(text, end) and _USER_OF_HOST.search(before)
         ):
             return None
+        if not any(map(str.isalnum, text[start : end - len(host)])):
+            return None  # `{{ password }}@db.example`
     name = text[max(start - len(_REMOTE), 0) : end - len(host)]
     is_remote = text[end : end + 1] in (":", "/") and _REMOTE_NAME.search(name)
     return None if _VERSION.fullmatch(host) or is_remote else end
