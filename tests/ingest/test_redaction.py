@@ -311,6 +311,29 @@ def test_a_telephone_number_that_its_name_alone_tells(
     assert json.loads(str(kept["input.value"])) == {"a": [{name: gone if is_phone else value}]}
 
 
+@each_row(
+    ("name", "value", "is_device"),
+    [
+        ("imei", "490154203237518", True),
+        ("imei_1", 490154203237518, True),
+        ("device.iccid", "8949020000012345678", True),
+        ("mac", "3c22fb1a9d07", True),
+        ("mac_address", "3C22FB1A9D07", True),
+        ("meid", "A0000009296F07", True),
+        ("mac", "applications", False),
+        ("stomach", "3c22fb1a9d07", False),
+        ("serial", "490154203237518", False),
+        ("imei_count", 12345678901234, False),
+    ],
+)
+def test_a_device_that_its_name_alone_tells(name: str, value: Any, is_device: bool) -> None:
+    redactor = Redactor(privacy(redact=["device"]))
+    held = {"input.value": json.dumps({"a": [{name: value}]})}
+    kept = redactor.span(span(**held), {}).attributes
+    shown = "[device]" if is_device else value
+    assert json.loads(str(kept["input.value"])) == {"a": [{name: shown}]}
+
+
 def test_deep_nesting_is_dropped_and_no_crash() -> None:
     value: Any = MAIL
     for _ in range(200):

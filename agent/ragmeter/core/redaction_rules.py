@@ -193,9 +193,11 @@ _PHONE_NAME = re.compile(
     re.IGNORECASE,
 )
 _DEVICE_NAME = re.compile(
-    r"(?:.*[\W_])?(?:imei(?:sv)?|imsi|iccid|meid)[_-]?(?:numbers?|num|no|nr|\d)?", re.IGNORECASE
+    r"(?:.*[\W_])?(?:(?:imei(?:sv)?|imsi|iccid|meid)[_-]?(?:numbers?|num|no|nr|\d)?"
+    r"|mac[_-]?(?:addr(?:ess)?)?)",
+    re.IGNORECASE,
 )
-_DEVICE_VALUE = re.compile(r"\d(?:[ \-/]?\d){13,19}|(?=.*\d)[0-9A-Fa-f]{14}")
+_DEVICE_VALUE = re.compile(r"\d(?:[ \-/]?\d){13,19}|(?=.*\d)[0-9A-Fa-f]{12}(?:[0-9A-Fa-f]{2})?")
 _PHONE_VALUE = re.compile(r"\(?\+?\d(?:[ ().\-/]{0,2}\d){6,14}")
 # Matches a field of JSON or of a printed dictionary from its name on, up to its value.
 _FIELD = re.compile(r"""["']?[^\s"':=]{1,64}(["'])\s{0,3}:\s{0,3}(["'])(?=[^"'])""")
