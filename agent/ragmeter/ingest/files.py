@@ -28,6 +28,8 @@ MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must 
 GZIP = b"\x1f\x8b"
 
 HEAD = 4096  # bytes that distinguish a file from another one under the same path
+# Bytes of a read: each hands the interpreter's lock to other threads, and waits to have it again.
+_READ = 2**18
 _AHEAD = 64  # items read ahead of the consumer, enough to keep both busy
 _POLL_SECONDS = 0.2  # delay until a silent stream is abandoned after a stop
 
@@ -238,7 +240,7 @@ class ReadAhead:
 def open_raw(path: Path) -> IO[bytes]:
     """Open a file, or standard input for `STDIN`, for reading bytes."""
     if path != STDIN:
-        return path.open("rb")
+        return path.open("rb", buffering=_READ)
     if sys.stdin is None:
         raise OSError("standard input is closed")
     # a separate file object: a thread waiting in `sys.stdin` would break the interpreter's exit
