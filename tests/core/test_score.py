@@ -1,7 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from ragmeter.core.score import NoScore, ScoreState, make_score, most_common_reason
+from ragmeter.core.score import (
+    NoScore,
+    ScoreState,
+    make_plain_score,
+    make_score,
+    most_common_reason,
+)
 
 from tests.metrics.help import trace
 
@@ -23,3 +29,24 @@ def test_the_most_frequent_gap_prevails_and_the_first_of_equals() -> None:
     assert most_common_reason([b, a, a, b]) == b
     with pytest.raises(ValueError, match="no gaps"):
         most_common_reason([])
+
+
+def test_scores_that_traces_have_alike_are_one_object() -> None:
+    for value in (0.0, 1.0, NoScore("no_text"), NoScore("no_passages", applies=False)):
+        one = make_plain_score("error", 0.5, value)
+        assert make_plain_score("error", 0.5, value) is one
+        others = [
+            make_plain_score("timeout", 0.5, value),
+            make_plain_score("error", 1.0, value),
+            make_plain_score("error", 0.5, value, scorer="estimate"),
+            make_plain_score("error", 0.5, 0.5),
+            make_plain_score("error", 0.5, NoScore("no_text", applies=False)),
+        ]
+        assert one not in others
+    assert make_plain_score("error", 0.5, 0.25) == make_plain_score("error", 0.5, 0.25)
+
+
+def test_what_a_judge_writes_into_its_scores_reaches_no_other_trace() -> None:
+    first, second = (make_score("relevance", trace(), NoScore("no_text"), "judge") for _ in "ab")
+    first.probability = 0.1
+    assert second.probability == 1.0

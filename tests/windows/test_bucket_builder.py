@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from ragmeter.core.arithmetic import WEIGHT_ONE
@@ -62,6 +63,29 @@ def test_columns_and_rows_give_the_same_bytes(ragged: bool) -> None:
     for one in rng.sample(traces, len(traces)):
         parts.add(build_bucket([one], slots), with_worst=True)
     assert encoded(whole, slots) == encoded(parts, slots)
+
+
+@pytest.mark.parametrize("state", list(ScoreState))
+def test_a_score_that_traces_share_counts_as_one_of_each(state: ScoreState) -> None:
+    rng = random.Random(str(state))
+    for _ in range(100):
+        shared = [
+            replace(
+                some_score(metric, rng),
+                state=state,
+                value=rng.choice([None, math.nan, 0.0, 0.7, 1.0]),
+                reason=rng.choice([None, "no_text", "judge_error", "language"]),
+                scorer=rng.choice(["builtin", "judge@v2"]),
+                probability=rng.choice([1.0, 0.3, 0.0]),
+            )
+            for metric in SPECS
+        ]
+        traces = [one._replace(results=shared) for one in some_traces(12, rng, ragged=False)]
+        each = [one._replace(results=[replace(score) for score in shared]) for one in traces]
+        slots = SeriesSlots(SPECS)
+        assert encoded(build_bucket(traces, slots), slots) == encoded(
+            build_bucket(each, slots), slots
+        )
 
 
 @each_row("copies", [1, 20])

@@ -16,7 +16,7 @@ from ragmeter.core.counters import DURATION_EDGES, CounterKey, Counters, Exempla
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.reasons import Reason
-from ragmeter.windows.bucket_builder import group_scores
+from ragmeter.windows.bucket_builder import are_alike, group_scores
 
 _RESULT_FIELDS = ("metric", "scorer", "state", "reason")
 _result_of = attrgetter(*_RESULT_FIELDS)
@@ -122,6 +122,8 @@ class ResultAccounting:
 
 def _count_ends(scores: Sequence[Score]) -> Iterable[tuple[tuple[ScoreState, str | None], int]]:
     """Return how many scores end in each state for each reason."""
+    if are_alike(scores):
+        return [((scores[0].state, scores[0].reason), len(scores))]
     states, reasons = set(map(_state_of, scores)), set(map(_reason_of, scores))
     if len(states) == len(reasons) == 1:  # mostly; a set of each is far faster than pairs
         return [((states.pop(), reasons.pop()), len(scores))]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from ragmeter.core.judging import TraceJudging
@@ -40,9 +41,14 @@ class ScoreState(StrEnum):
     LATE = "late"
 
 
+_SCORED = ScoreState.SCORED
+
+
 @dataclass(slots=True)
 class Score:
     """One result of a scorer for a metric of a trace.
+
+    One that is alike for many traces is one object (`share_score`): change none that was handed on.
 
     Args:
         metric: Name of the metric; one with a cut-off ends in it: `precision_at_k:5`.
@@ -354,10 +360,36 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
     return None
 
 
-def make_plain_score(metric: str, probability: float, value: float | NoScore) -> Score:
-    """Make a built-in score without detail."""
-    if not isinstance(value, NoScore):
-        return build_score(
-            metric, BUILTIN_SCORER, ScoreState.SCORED, value=value, probability=probability
-        )
-    return _make_gap(metric, BUILTIN_SCORER, value, probability=probability)
+_End = tuple[ScoreState, float | None, str | None]
+"""State, value and reason of a score."""
+
+_Terms = tuple[float, str]
+"""Inclusion probability and stratum of a score."""
+
+
+@lru_cache(maxsize=4_096)  # some twenty a service and inclusion probability
+def share_score(metric: str, scorer: str, end: _End, terms: _Terms) -> Score:
+    """Return a score that many traces have alike, which is one object and must not be changed."""
+    state, value, reason = end
+    probability, stratum = terms
+    return build_score(
+        metric,
+        scorer,
+        state,
+        value=value,
+        reason=reason,
+        probability=probability,
+        stratum=stratum,
+    )
+
+
+def make_plain_score(
+    metric: str, probability: float, value: float | NoScore, scorer: str = BUILTIN_SCORER
+) -> Score:
+    """Make a score without detail, which is shared unless its value is rare."""
+    if isinstance(value, NoScore):
+        state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
+        return share_score(metric, scorer, (state, None, value.reason), (probability, ""))
+    if value in (0.0, 1.0):
+        return share_score(metric, scorer, (_SCORED, value, None), (probability, ""))
+    return build_score(metric, scorer, _SCORED, value=value, probability=probability)

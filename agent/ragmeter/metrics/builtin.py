@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ragmeter.core.score import (
-    BUILTIN_SCORER,
     NoScore,
     Score,
     find_answer_reason,
     make_not_applicable,
-    make_score,
+    make_plain_score,
     make_scored,
     make_unscored,
 )
@@ -139,7 +138,7 @@ def _relevance(trace: Trace, pages: PassageIndex, query: QueryText, texts: Compa
     name = "relevance"
     reason = relevance.find_relevance_reason(trace, pages, query)
     if reason is not None:
-        return make_score(name, trace, reason, BUILTIN_SCORER)
+        return make_plain_score(name, trace.probability, reason)
     grades = texts.grade_passages()
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}
@@ -180,7 +179,7 @@ def _grounding(
     if reason is None and not texts.has_content:
         reason = _NO_CLAIMS
     if reason is not None:
-        return make_score(name, trace, reason, BUILTIN_SCORER)
+        return make_plain_score(name, trace.probability, reason)
     features = texts.extract_features()
     worst = ""
     if features.worst is not None:
@@ -208,7 +207,7 @@ def _citations(
     if reason is None and not len(answer.read):
         reason = _NO_CLAIMS
     if reason is not None:
-        return [make_score(name, trace, reason, BUILTIN_SCORER) for name in _CITATION_METRICS]
+        return [make_plain_score(name, trace.probability, reason) for name in _CITATION_METRICS]
     support = citation_support.score_support(
         trace.answer or "", pages, answer.claims, cited, texts.measure_support
     )

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ragmeter.core.files import load_yaml
-from ragmeter.core.score import ESTIMATE_SCORER, NoScore, Score, make_score
+from ragmeter.core.score import ESTIMATE_SCORER, NoScore, Score, make_plain_score
 from ragmeter.reasons import Reason
 from ragmeter.trace import Trace
 
@@ -36,6 +36,10 @@ _SELF_SERVED = re.compile(
     r"|sglang|localai|xinference|infinity|oobabooga|docker_model_runner|github_copilot|copilot)[:/]"
 )
 _MAX_NAME = 200
+
+_REPORTED = NoScore(Reason.REPORTED, applies=False)
+_NOT_REPORTED = NoScore(Reason.NOT_REPORTED)
+_NO_PRICE = NoScore(Reason.NO_PRICE)
 
 
 class TokenPrices(NamedTuple):
@@ -106,14 +110,14 @@ def estimate_cost(trace: Trace, prices: PriceTable) -> float | NoScore:
     """Return what the tokens of a trace cost by list prices, or why that is not known."""
     usage = trace.usage
     if usage is not None and usage.cost_usd is not None:
-        return NoScore(Reason.REPORTED, applies=False)
+        return _REPORTED
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
-        return NoScore(Reason.NOT_REPORTED)
+        return _NOT_REPORTED
     if not trace.model:
-        return NoScore(Reason.NOT_REPORTED)
+        return _NOT_REPORTED
     found = prices.find(trace.model)
     if found is None:
-        return NoScore(Reason.NO_PRICE)
+        return _NO_PRICE
     cached = 0
     if usage.cached_input_tokens and found.cached is not None:
         cached = min(usage.cached_input_tokens, usage.input_tokens)
@@ -124,4 +128,6 @@ def estimate_cost(trace: Trace, prices: PriceTable) -> float | NoScore:
 
 def score_estimate(trace: Trace, prices: PriceTable) -> Score:
     """Return the score of the estimated cost."""
-    return make_score(COST, trace, estimate_cost(trace, prices), ESTIMATE_SCORER)
+    return make_plain_score(
+        COST, trace.probability, estimate_cost(trace, prices), scorer=ESTIMATE_SCORER
+    )

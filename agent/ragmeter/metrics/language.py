@@ -43,8 +43,9 @@ def identify_prose(text: str) -> str:
 
 def identify_answer(trace: Trace) -> str:
     """Return the language of the answer, or of the query where the answer is too short to tell."""
-    answer, query = _opening(trace.answer or ""), _opening(trace.query or "")
-    return identify_language(answer) or identify_language(query)
+    return identify_language(_opening(trace.answer or "")) or identify_language(
+        _opening(trace.query or "")
+    )
 
 
 def _opening(text: str) -> str:

@@ -21,6 +21,7 @@ from ragmeter.core.score import (
     ScoredTrace,
     ScoreState,
     build_score,
+    share_score,
 )
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
@@ -474,15 +475,18 @@ def _make_unknown(
 ) -> list[Score]:
     """Return a result without a value for each of `pairs`."""
     probability, stratum = terms.probability, terms.stratum
+    end = (state, None, reason)
     return [
-        build_score(
+        share_score(metric, scorer, end, (probability, stratum))
+        if (helping := cheap.get(metric)) is None
+        else build_score(
             metric,
             scorer,
             state,
             reason=reason,
             probability=probability,
             stratum=stratum,
-            cheap=cheap.get(metric),
+            cheap=helping,
         )
         for metric, scorer in pairs
     ]

@@ -46,6 +46,7 @@ _NOT_APPLICABLE = ScoreState.NOT_APPLICABLE
 _SAMPLED_OUT = ScoreState.SAMPLED_OUT
 _SHED = ScoreState.SHED
 _UNSCORED = ScoreState.UNSCORED
+_COUNTED = {_NOT_APPLICABLE: 0, _SAMPLED_OUT: 1, _SHED: 3}  # in which place of the counts
 _metric = attrgetter("metric")
 _scorer = attrgetter("scorer")
 _state = attrgetter("state")
@@ -88,10 +89,9 @@ def group_scores(
     if len(set(map(len, results))) == 1:
         # Almost always every trace has the same scores in the same order.
         columns = list(zip(*results, strict=True))
-        keys = [(set(map(_metric, column)), set(map(_scorer, column))) for column in columns]
-        if all(len(metrics) == 1 and len(scorers) == 1 for metrics, scorers in keys):
-            for (metrics, scorers), column in zip(keys, columns, strict=True):
-                yield (metrics.pop(), scorers.pop()), column, owners
+        if all(map(_is_series, columns)):
+            for column in columns:
+                yield (column[0].metric, column[0].scorer), column, owners
             return
     groups: dict[SeriesKey, tuple[list[Score], list[_OwnerT]]] = {}
     for row, owner in zip(results, owners, strict=True):
@@ -101,6 +101,18 @@ def group_scores(
             group[1].append(owner)
     for key, (scores, own) in groups.items():
         yield key, scores, own
+
+
+def are_alike(scores: Sequence[Score]) -> bool:
+    """Return whether scores are one object, which their traces share (`share_score`)."""
+    return scores[0] is scores[-1] and len(set(map(id, scores))) == 1
+
+
+def _is_series(column: Sequence[Score]) -> bool:
+    """Return whether scores are all of one metric and scorer."""
+    return are_alike(column) or (
+        len(set(map(_metric, column))) == 1 and len(set(map(_scorer, column))) == 1
+    )
 
 
 class _BucketBuilder:
@@ -161,6 +173,8 @@ class _BucketBuilder:
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
     ) -> None:
         offset, sign, bar = self._column(key)
+        if are_alike(scores) and self._add_alike(key, scores[0], traces):
+            return
         if any(map(_stratum, scores)):
             scores, traces = self._add_stratified(key, scores, traces)
             if not scores:
@@ -201,6 +215,38 @@ class _BucketBuilder:
                 self._add_values(offset, p, len(group), *_sum_powers(group))
         if values and sign:
             self._add_worst_column(key, [sign * value for value in values], bar, traces)
+
+    def _add_alike(self, key: SeriesKey, score: Score, traces: Sequence[ScoredTrace]) -> bool:
+        """Add a score that traces share; False for one that has to be added trace by trace."""
+        offset, sign, bar = self._column(key)
+        number = len(traces)
+        value = score.value
+        if score.stratum:
+            if score.state is not _SAMPLED_OUT or "@" in key[1]:
+                return False
+            self._counts[offset + 1] += number
+            arrived = Counter([trace.probability for trace in traces if not trace.partial])
+            for probability, several in arrived.items():
+                size = several * weight_units(probability)
+                self._add_stratum(offset, score.stratum, StratumSums(size=size))
+        elif score.state in _COUNTED:
+            self._counts[offset + _COUNTED[score.state]] += number
+        elif score.state is _UNSCORED and score.reason in TRACE_REASONS:
+            self._counts[offset + 2] += number
+        elif score.state is _SCORED and value is not None and _is_valid(score):
+            y = round(value * VALUE_ONE)
+            self._add_values(
+                offset=offset,
+                probability=score.probability,
+                n=number,
+                y=number * y,
+                yy=number * y * y,
+            )
+            if sign:
+                self._add_worst_column(key, [sign * value] * number, bar, traces)
+        else:
+            return False
+        return True
 
     def add_pending(self, trace: ScoredTrace) -> None:
         """Count a trace in the strata of results that a slow tier will bring."""

@@ -10,7 +10,7 @@ from ragmeter.core.score import BUILTIN_SCORER, ESTIMATE_SCORER, ScoredTrace, Sc
 from ragmeter.core.series import split_scorer
 from ragmeter.parts.questions.catalogue import READERS
 from ragmeter.parts.questions.traffic import TRACKED
-from ragmeter.windows.bucket_builder import group_scores
+from ragmeter.windows.bucket_builder import are_alike, group_scores
 
 _EMPTY = ("empty_answer", BUILTIN_SCORER)
 _CUT = (("cut_answer", BUILTIN_SCORER), ("filtered_answer", BUILTIN_SCORER))
@@ -65,6 +65,8 @@ def read_requests(traces: Sequence[ScoredTrace]) -> RequestScores:
                     strata[row].setdefault(reader.source, score.stratum)
             continue
         if reader is None and pair not in _OTHERS:
+            continue
+        if are_alike(scores) and scores[0].state is not ScoreState.SCORED:
             continue
         known = [
             (row, score.value)
