@@ -173,3 +173,53 @@ def test_a_whole_text_that_haystack_has_printed_is_read() -> None:
     one = read_document(text)
     assert one is not None
     assert (one.id, one.text, one.gap) == ("0a1b", "It's free, and 'now'.", None)
+
+
+SENTENCE = "Refunds take five days to arrive."
+OTHER = "Gift cards cannot be refunded at all."
+
+
+@each_row(
+    ("rows", "found"),
+    [
+        ([[7, SENTENCE, 0.25], [9, OTHER, 0.5]], [("7", SENTENCE, 0.25), ("9", OTHER, 0.5)]),
+        ([[7, SENTENCE]], [("7", SENTENCE, None)]),
+        ([[SENTENCE], [OTHER]], [("", SENTENCE, None), ("", OTHER, None)]),
+        (
+            [["a.md", "Refunds", SENTENCE], ["b.md", "Gift cards", OTHER]],
+            [("a.md", SENTENCE, None), ("b.md", OTHER, None)],
+        ),
+        ([["a", SENTENCE, [0.1, 0.2, 0.3], {"page": 4}]], [("a", SENTENCE, None)]),
+        ([[1, "How long do refunds take?", SENTENCE]], None),
+    ],
+)
+def test_rows_without_names(rows: Any, found: list[tuple[str, str, float | None]] | None) -> None:
+    read = [(one.id, one.text, one.score) for one in read_documents(rows) or []]
+    # a question and its answer are both the text
+    assert read == (found or [("1", f"How long do refunds take?\n{SENTENCE}", None)])
+    printed = str([tuple(row) for row in rows])
+    assert [one.text for one in read_documents(printed) or []] == [text for _, text, _ in read]
+
+
+@each_row(
+    "value",
+    [
+        [["2026-01", 17, 3], ["2026-02", 21, 4]],  # numbers of a report
+        [[1, "Berlin"], [2, "Paris"]],  # names
+        [[SENTENCE, OTHER], [OTHER, SENTENCE]],  # documents of two queries, or pairs of a chat
+        [[SENTENCE, OTHER], [OTHER]],
+        "[(1, 'cut in the mid",
+    ],
+)
+def test_what_is_no_rows_of_texts(value: Any) -> None:
+    assert not [one for one in read_documents(value) or [] if one.text]
+
+
+def test_a_hit_has_a_text_of_any_name_but_what_a_grader_says() -> None:
+    plot = "A detective looks for the parcel that never arrived in town."
+    one = read_document({"_id": "a", "plot": plot, "title": f"{plot} {plot}", "score": 0.9})
+    assert one is not None
+    assert one.text == plot
+    graded = read_document({"score": 0.9, "reason": plot, "question": f"{plot} {plot}"})
+    assert graded is not None
+    assert graded.text is None

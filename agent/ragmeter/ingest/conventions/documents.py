@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.ingest.conventions.joined_documents import is_heading, split_joined_documents
+from ragmeter.ingest.conventions.query_rows import name_columns
 from ragmeter.ingest.conventions.span_content import RetrievedDocument, has_texts
 from ragmeter.ingest.conventions.streams import read_event_lines
 from ragmeter.ingest.conventions.values import (
@@ -23,6 +24,7 @@ from ragmeter.ingest.conventions.values import (
     is_hidden,
     is_python_form,
     is_repr,
+    is_rows_form,
     is_truncated,
     key_list,
     key_set,
@@ -33,6 +35,7 @@ from ragmeter.ingest.conventions.values import (
     parse_nested_json,
     parse_number,
     parse_printed,
+    parse_rows,
     repr_text,
     scalar_text,
     unquote_repr,
@@ -68,8 +71,32 @@ _FLAT_TEXTS = ("document.content", "content", "text")
 _FLAT_IDS = ("document.id", "document_id", "id")
 _SENTENCE_ENDS = tuple(".!。！…")  # a question may be a title
 _MIN_SENTENCE = 4  # words, or twice the signs of a language without blanks
+# what may be as long: a title, what was asked, and what a grader says
+_NO_TEXTS = frozenset(
+    (
+        "title",
+        "heading",
+        "subject",
+        "question",
+        "query",
+        "prompt",
+        "url",
+        "source",
+        "path",
+        "error",
+        "reason",
+        "reasons",
+        "reasoning",
+        "rationale",
+        "explanation",
+        "feedback",
+        "justification",
+    )
+)
+_MIN_ROW = 8  # words of a text that nothing but its length tells from a title
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
-_RECORD_FIELD = re.compile(rf" ([\w.()]{{1,100}})={QUOTED}", re.DOTALL)
+_RECORD_FIELD = re.compile(rf" ([\w.()]{{1,100}})=({QUOTED[1:-1]}|[^\s'\"<>]+)", re.DOTALL)
+_RECORD = re.compile(rf"<Record(?: [\w.()]{{1,100}}=(?:{QUOTED}|[^\s'\"<>]+))+>", re.DOTALL)
 # Haystack prints 100 characters of a text and dots, or all of it, without escaping its quotes.
 _HAYSTACK_CONTENT = re.compile(
     r", content: '(.+?)'(?:\)|, (?:dataframe|blob|meta|score|embedding|sparse_embedding): .*)\Z",
@@ -192,14 +219,34 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
         upper = (layer[key.upper()] for key in keys if key.upper() in layer)
         if (text := next((one for one in upper if isinstance(one, str) and one.strip()), "")) != "":
             return text
+    if fragments := _highlighted(layers):
+        return fragments
     named = (
         layer[key] for layer in layers for key in key_list("document_sentence") if key in layer
     )
     sentences = [text for text in named if isinstance(text, str)]
     # a hit of a vector search that has this text alone is no list of names
     alone = [text for one in layers for text in one.values() if isinstance(text, str)]
-    scored = alone == sentences and _score(layers)[0] is not None
-    return next((text for text in sentences if _is_sentence(text, scored)), None)
+    is_hit = _score(layers)[0] is not None
+    scored = alone == sentences and is_hit
+    sentence = next((text for text in sentences if _is_sentence(text, scored)), None)
+    if sentence is not None or not is_hit:
+        return sentence
+    # a row or a hit whose text has a name of the application's own
+    held = [
+        text
+        for layer in layers
+        for name, text in layer.items()
+        if isinstance(text, str) and name.lower() not in _NO_TEXTS
+        if len(text.split(None, _MIN_ROW)) >= _MIN_ROW
+    ]
+    return max(held, key=len, default=None)
+
+
+def _highlighted(layers: list[Mapping[str, Any]]) -> str:
+    """Return the fragments of a hit of Elasticsearch by their fields, "" where it has none."""
+    held = next((one for layer in layers if isinstance(one := layer.get("highlight"), dict)), {})
+    return "\n".join(filter(None, map(_pieces, held.values())))
 
 
 def _without_print(text: str) -> str | None:
@@ -213,11 +260,27 @@ def _without_print(text: str) -> str | None:
 
 
 def _record(text: str) -> dict[str, str] | None:
-    """Return the texts of a row of Neo4j by the last word of their names."""
+    """Return the values of a row of Neo4j or asyncpg by the last word of their names."""
     if not text.startswith("<Record ") or not text.endswith(">"):
         return None
-    fields = _RECORD_FIELD.findall(text)
-    return {name.rpartition(".")[2]: unquote_repr(literal) for name, literal in fields}
+    fields = _RECORD_FIELD.findall(text[:-1])
+    return {
+        name.rpartition(".")[2]: unquote_repr(value) if value[0] in "'\"" else value
+        for name, value in fields
+    }
+
+
+def _records(text: str) -> list[dict[str, str]] | None:
+    """Return the rows of a printed list of such rows, None for any other text."""
+    if not text.startswith("[<Record "):
+        return None
+    rows: list[dict[str, str]] = []
+    at = 1
+    while len(rows) < MAX_DOCUMENTS and (match := _RECORD.match(text, at)):
+        row = _record(match[0])
+        rows += [row] if row is not None else []
+        at = match.end() + len(", ")
+    return rows if text[at - len(", ") :].strip() == "]" or len(rows) == MAX_DOCUMENTS else None
 
 
 def _plain_text(text: Any) -> str | None:
@@ -332,6 +395,8 @@ def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | N
     value = parse_nested_json(value)
     if depth > _MAX_DEPTH:
         return None
+    if isinstance(value, str):
+        value = parse_rows(value)
     if isinstance(value, dict):
         return _from_object(value, depth)
     if isinstance(value, str):
@@ -343,9 +408,12 @@ def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | N
         return read_documents(listed, depth=depth + 1) if listed else None
     if not isinstance(value, list) or is_embedding(value):
         return None
+    if (rows := read_rows(value[:MAX_DOCUMENTS])) is not None:
+        return rows
     if len(value) == 1 and isinstance(value[0], list):
         return read_documents(value[0], depth=depth + 1)  # a batch of one query
-    held = [_json_of(item) for item in value[:MAX_DOCUMENTS]]
+    items = (_json_of(item) for item in value[:MAX_DOCUMENTS])
+    held = [one for item in items for one in _inner_hits(item)][:MAX_DOCUMENTS]
     if len(held) == 1 and held[0] is not value[0]:
         return read_documents(held[0], depth=depth + 1)
     items = (read_document(item) for item in held)
@@ -356,6 +424,50 @@ def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | N
 def _json_of(item: Any) -> Any:
     """Return what Bedrock's blocks and n8n's items hold as `json`, any other item as it is."""
     return item["json"] if isinstance(item, dict) and isinstance(item.get("json"), dict) else item
+
+
+def read_rows(value: list[Any]) -> list[RetrievedDocument] | None:
+    """Read the rows of a query without the names of its columns, None for any other list."""
+    columns = name_columns(value)
+    if columns is None:
+        return None
+    return [
+        _document(
+            "\n".join(text for n in columns.texts if (text := scalar_text(row[n]))) or None,
+            id=(scalar_text(row[columns.id]) or "")[:MAX_ID] if columns.id is not None else "",
+            score=parse_number(row[columns.score]) if columns.score is not None else None,
+            metadata=next((read_metadata(cell) for cell in row if isinstance(cell, dict)), {}),
+        )
+        for row in value
+    ]
+
+
+def _inner_hits(item: Any) -> list[Any]:
+    """Return the passages of a hit of Elasticsearch, where these were searched and it has any.
+
+    They stand below the hit of their document, whose id and metadata are theirs too.
+    """
+    inside = item.get("inner_hits") if isinstance(item, dict) else None
+    found: list[Any] = []
+    for named in inside.values() if isinstance(inside, dict) else ():
+        held = named.get("hits") if isinstance(named, dict) else None
+        hits = held.get("hits") if isinstance(held, dict) else None
+        found += (one for one in (hits if isinstance(hits, list) else ()) if isinstance(one, dict))
+    passages = [
+        {**hit, "fields": _nested_fields(hit.get("fields")), "metadata": item.get("_source")}
+        for hit in found
+    ]
+    return passages if has_texts(list(filter(None, map(read_document, passages)))) else [item]
+
+
+def _nested_fields(fields: Any) -> Any:
+    """Return the fields of a nested hit without the lists of one object around them."""
+    while isinstance(fields, dict) and len(fields) == 1:
+        (inner,) = fields.values()
+        if not isinstance(inner, list) or len(inner) != 1 or not isinstance(inner[0], dict):
+            break
+        fields = inner[0]
+    return fields
 
 
 def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] | None:
@@ -473,8 +585,12 @@ def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
 def _open_tool_output(value: Any) -> Any:
     """Open JSON, Python's text form of a list, and the repr of a message of a tool."""
     opened = parse_json_or_literal(value)
+    if isinstance(opened, str):
+        opened = parse_rows(opened)
     if isinstance(opened, str) and (texts := mcp_texts(opened)) is not None:
         return texts
+    if isinstance(opened, str) and (records := _records(opened)) is not None:
+        return records
     if isinstance(opened, str) and is_repr(opened):
         held = parse_json_or_literal(repr_text(opened))
         printed = parse_printed(opened) if held is None else None
@@ -501,7 +617,9 @@ def _read_tool_text(text: str) -> list[RetrievedDocument] | None:
     lines = read_event_lines(text)
     if lines:  # an object a line
         return read_documents(lines)
-    if looks_like_json(text) or is_python_form(text) or is_embedding(text) or is_hidden(text):
+    if looks_like_json(text) or is_python_form(text) or is_rows_form(text):
+        return None  # and not whole
+    if is_embedding(text) or is_hidden(text):
         return None
     kept = text.strip()
     if not kept:

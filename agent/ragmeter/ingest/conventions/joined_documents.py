@@ -42,9 +42,34 @@ _BLANK = re.compile(r"\n[ \t]*\n")
 _NAMED = re.compile(r"^(?P<number>\d{1,3})[.)] \[(?P<id>[^\]\n]{1,200})\] (?=\S)", re.MULTILINE)
 _BULLET = re.compile(r"^(?P<indent>[ \t]*)(?:[-*•]|\d{1,3}[.)]) +(?=\S)")
 _SNIPPET = re.compile(r"(?:^|\]?, )\[?snippet: ")
+_ROW_COUNT = re.compile(r"\(?\d+ rows?(?: in set)?(?: \([\d.]+ sec\))?\)?", re.IGNORECASE)
+_TABLE_RULE = re.compile(r"[\s|:+-]*-[\s|:+-]*")
+_TABLE_EDGE = re.compile(r"\s*\+[-=+]+\+\s*")
+_TABLE_TEXTS = (
+    "content",
+    "text",
+    "chunk",
+    "chunk text",
+    "page content",
+    "body",
+    "passage",
+    "snippet",
+)
+# a paragraph of metadata, as LlamaIndex puts it above a text: `file_path: docs/a.md`
+_METADATA = re.compile(
+    r"(?:\A|(?<=\n\n)|(?<=-\n))(?P<title>)[ \t]*"
+    r"(?P<label>file_path|file_name|page_label|source|url|document_title|title): "
+    r"(?P<id>[^\n]{1,500})(?:\n\w{1,40}: [^\n]{0,500}){0,30}\n[ \t]*\n"
+)
+# the title of a section, and its address below it
+_ADDRESSED = re.compile(
+    r"^(?P<title>#{1,6} )[^\n]{1,300}\n"
+    r"(?P<label>[A-Za-z][\w ]{0,40}): ?<?(?P<id>https?://[^\s>]{1,500})>?$",
+    re.MULTILINE,
+)
 # the heading above what was found, which is no document itself
 _HEADING = re.compile(
-    r"[\s#*=-]*(?:here (?:are|is)|these are|showing|top|the|all|your)?[^\n<:]{0,40}?"
+    r"[\s#*=-]*(?:here (?:are|is)|these are|showing|top|the|all|your)?[^\n<:]{0,60}?"
     r"\b(?:(?:results?|hits|matches|ergebnisse|treffer)\b"
     r"(?: (?:for|from|in|of|on|matching|zu|für)\b[^\n]{0,160}|[^\w\n]*)"
     r"|(?:documents?|passages?|sources|entries|articles|snippets|chunks|excerpts|memories|dokumente)\b"
@@ -71,7 +96,18 @@ def is_heading(text: str) -> bool:
 
 def split_joined_documents(text: str) -> list[JoinedDocument] | None:
     """Return the documents that a tool has joined in a text, None for any other text."""
-    ways = (_marked, _items, _records, _sourced, _linked, _snippets, _ruled, _bulleted)
+    ways = (
+        _tabled,
+        _marked,
+        _items,
+        _records,
+        _sourced,
+        _headed,
+        _linked,
+        _snippets,
+        _ruled,
+        _bulleted,
+    )
     found = (way(text) for way in ways)
     return next((documents for documents in found if documents), None)
 
@@ -181,6 +217,10 @@ def _records(text: str) -> list[JoinedDocument] | None:
     if not shared & key_set("record_texts") or not shared & key_set("record_labels"):
         return None
     ends = [*(group[0].line for group in groups[1:]), len(lines)]
+    if len(ends) > 1 and all(_RULE.fullmatch(lines[end - 1]) for end in ends[:-1]):
+        # rules end them, so what stands behind the last rule is no part of the last record
+        rules = (n for n in range(groups[-1][0].line, len(lines)) if _RULE.fullmatch(lines[n]))
+        ends[-1] = next(rules, len(lines))
     found = [_record(lines, group, end, shared) for group, end in zip(groups, ends, strict=True)]
     return [one for one in found if one.text]
 
@@ -211,6 +251,64 @@ def _record(
     text = _trimmed("\n".join(body))
     # the heading of what follows the last record
     return JoinedDocument(name, _LAST_HEADING.sub("", text) if stop < end else text)
+
+
+def _tabled(text: str) -> list[JoinedDocument] | None:
+    """Read the rows of a table of a database's client or of Markdown, one column of which is text.
+
+    The whole text is the table, but for the number of its rows.
+    """
+    if "|" not in text:
+        return None
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    while lines and _ROW_COUNT.fullmatch(lines[-1].strip()):
+        lines.pop()
+    lines = [line for line in lines if not _TABLE_EDGE.fullmatch(line)]  # of MySQL
+    if len(lines) > 1 and _TABLE_RULE.fullmatch(lines[1]):
+        del lines[1]
+    elif not text.lstrip().startswith("+-"):
+        return None
+    table = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    if len(table) < 2 or not all(len(row) == len(table[0]) for row in table):
+        return None
+    names = [name.strip("*`").lower().replace("_", " ") for name in table[0]]
+    held = next((names.index(name) for name in _TABLE_TEXTS if name in names), None)
+    if held is None:
+        return None
+    ids = (names.index(name) for name in ("id", *key_list("record_ids")) if name in names)
+    identity = next(ids, None)
+    found = [
+        JoinedDocument("" if identity is None else row[identity], row[held])
+        for row in table[1 : MAX_JOINED + 1]
+    ]
+    words = sum(len(one.text.split()) for one in found)
+    return [one for one in found if one.text] if words >= _MIN_WORDS * len(found) else None
+
+
+def _headed(text: str) -> list[JoinedDocument] | None:
+    """Split at the metadata above each text, or at titles with an address below them.
+
+    LlamaIndex writes the one, guides that are cut into sections have the other.
+    """
+    for pattern in (_METADATA, _ADDRESSED):
+        marks = list(islice(pattern.finditer(text), MAX_JOINED))
+        if len(marks) < 2 or marks[0].start() > _MAX_HEADING:
+            continue
+        if not _is_preface(text[: marks[0].start()]) or len({one["label"] for one in marks}) > 1:
+            continue
+        ends = [*(mark.start() for mark in marks[1:]), len(text)]
+        found = [
+            JoinedDocument(
+                mark["id"].strip(),
+                _trimmed(text[mark.start("title") : end])
+                if mark["title"]
+                else _trimmed(text[mark.end() : end]),
+            )
+            for mark, end in zip(marks, ends, strict=True)
+        ]
+        if all(len(one.text.split()) >= _MIN_WORDS for one in found):
+            return found
+    return None
 
 
 def _sourced(text: str) -> list[JoinedDocument] | None:

@@ -12,6 +12,7 @@ from ragmeter.ingest.conventions.documents import (
 )
 from ragmeter.ingest.conventions.key_tables import (
     RETRIEVER_NAME,
+    first_value,
     key_table,
     missing_documents_gap,
 )
@@ -94,7 +95,8 @@ def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
         return content
     if not full and defer_content(content):
         return content
-    content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    asked = first_value(attributes, (_ENTITY + "input", "crewai.task.description"))
+    content.query, content.query_gap = find_question(asked)
     if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
         content.documents = documents
         content.documents_gap = missing_documents_gap(documents, output)

@@ -33,6 +33,30 @@ _ASKED_LAST = "### Task:"  # Open WebUI's template, which ends with the question
 _SYSTEM = re.compile(r"<<SYS>>.*?<</SYS>>", re.DOTALL)
 
 
+_FRAME = re.compile(r"-{10,}")
+# an instruction that ends with what was asked: `Answer the customer's question: How long?`
+_INSTRUCTED = re.compile(
+    r"\s*(?:please |kindly )?(?:answer|respond to|reply to|address|resolve)\b[^.?!\n:]{0,80}"
+    r"\b(?:question|query|message|request|inquiry|enquiry)\b[^.?!\n:]{0,80}:\s*(?P<asked>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTED_QUESTION = re.compile(
+    r"(?:'(?P<a>.+?[?.!])'(?!\w)|'(?P<b>[^\n]+?)'(?!\w)|\"(?P<c>.+?)\"(?!\w)|“(?P<d>.+?)”)",
+    re.DOTALL,
+)
+
+
+def _instructed(text: str) -> str:
+    """Return what an instruction asks to answer, any other text as it is."""
+    match = _INSTRUCTED.match(text)
+    if match is None:
+        return text
+    quoted = _QUOTED_QUESTION.match(match["asked"])
+    if quoted is not None:
+        return next(part for part in quoted.groups() if part is not None).strip()
+    return match["asked"].partition("\n\n")[0].strip()
+
+
 def _last_turn(text: str) -> str:
     """Return the last message of the user in a prompt of a model's template, else the text."""
     if not any(sign in text for sign in _TURN_SIGNS):
@@ -69,7 +93,11 @@ def cut_prompt(text: str, passages: Sequence[str], is_prompt: bool) -> str | Non
         The text itself, or its last message of the user where a model's template marks it, if it
         is no such prompt, None if the prompt does not tell its question.
     """
-    text = _last_turn(text)
+    question = _cut(_last_turn(text), passages, is_prompt)
+    return _instructed(question) if question is not None and is_prompt else question
+
+
+def _cut(text: str, passages: Sequence[str], is_prompt: bool) -> str | None:
     held, given = _count_held(text, passages)
     holds_passages = held >= (1 if is_prompt else min(2, given)) and held > 0
     if not holds_passages and ":" not in text and "\n" not in text and ">" not in text:
@@ -122,7 +150,11 @@ def context_sections(text: str) -> list[str]:
                 for mark, other in zip(marks[n + 1 :], kinds[n + 1 :], strict=True)
                 if other != "context"
             )
-            sections.append(text[marks[n].end() : next(ends, len(text))].strip())
+            section = text[marks[n].end() : next(ends, len(text))].strip()
+            first, _, rest = section.partition("\n")
+            if _FRAME.fullmatch(first):  # the templates of LlamaIndex and Spring end it so, too
+                section = rest.partition(f"\n{first}")[0].strip()
+            sections.append(section)
     return sections
 
 

@@ -222,8 +222,9 @@ def _read(span: Span, conventions: tuple[Convention, ...], full: bool) -> SpanCo
     for other in others:
         _merge(first, other)
     if (
-        first.role is SpanRole.CHAIN
+        first.role in (SpanRole.CHAIN, SpanRole.LLM)
         and not first.light
+        and not first.calls_tools
         and first.query is None
         and first.answer is None
         and not span.attributes.keys().isdisjoint(_PLAIN_VALUES)

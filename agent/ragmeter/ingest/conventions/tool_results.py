@@ -153,10 +153,22 @@ def read_call_messages(span: Span) -> list[Mapping[str, Any]]:
             ]
             if messages:
                 return messages
-    events = (
+    events = [
         (event.name, event.attributes) for event in span.events if event.name.endswith(".message")
-    )
+    ]
+    if not events:
+        prompts = (_prompt(attributes.get(key)) for key in _MESSAGE_KEYS)
+        prompt = next((text for text in prompts if text is not None), None)
+        return [] if prompt is None else [{"role": "user", "content": prompt}]
     return [{"role": name.split(".")[-2], **_event_body(body)} for name, body in events]
+
+
+def _prompt(value: Any) -> str | None:
+    """Return the prompt of a model that completes texts: a text, or a field of its request."""
+    opened = parse_nested_json(value)
+    if isinstance(opened, dict):
+        opened = first_text(opened, ("prompt", "inputText", "inputs"))
+    return opened if isinstance(opened, str) else None
 
 
 def _event_body(attributes: Mapping[str, Any]) -> dict[str, Any]:

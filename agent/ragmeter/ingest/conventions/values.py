@@ -40,6 +40,9 @@ _VECTOR = re.compile(
     re.IGNORECASE,
 )
 _PYTHON_FORM = re.compile(r"\s*(?:\{['\"][^'\"\n]{1,200}['\"]: |\[(?:'|\{'))")
+_ROWS = re.compile(r"\s*\[\((?:['\"]|-?\d[\d.]*, |None, |(?:\w{1,40}\.){0,4}\w{1,40}\()")
+# `UUID('...')` as a value in the text form of a list or dict
+_CALLED_VALUE = re.compile(r"[\[(,:] ?(?:\w{1,40}\.){0,4}[A-Za-z]\w{0,40}\([^()]")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|.)", re.DOTALL)
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 # messages and results of Haystack, LangChain, LlamaIndex and DSPy; an answer may be code, so not
@@ -233,11 +236,33 @@ def parse_nested_json(value: Any, *, times: int = 3) -> Any:
 
 
 def parse_literal(text: str) -> Any:
-    """Open Python's text form of a dict or list; other text comes back as it is."""
+    """Open Python's text form of a dict or list; other text comes back as it is.
+
+    Values such as `UUID('...')` and `Decimal('0.2')` are opened by their only argument.
+    """
     head = text[:16].lstrip()
-    if not head.startswith(("{'", '{"', "['", "[{")) or len(text) > _MAX_LITERAL:
+    return _literal(text) if head.startswith(("{'", '{"', "['", "[{")) else text
+
+
+def parse_rows(text: str) -> Any:
+    """Open Python's text form of the rows of a query, each a list; other text as it is."""
+    opened = _literal(text) if is_rows_form(text) else text
+    if isinstance(opened, list):
+        return [list(row) if isinstance(row, tuple) else row for row in opened]
+    return opened
+
+
+def is_rows_form(text: str) -> bool:
+    """Return whether text begins like Python's text form of rows, `[(1, 'a'), `, whole or not."""
+    return _ROWS.match(text[:200]) is not None
+
+
+def _literal(text: str) -> Any:
+    if len(text) > _MAX_LITERAL:
         return text
     try:
+        if _CALLED_VALUE.search(text):
+            return _printed_value(ast.parse(text.strip(), mode="eval").body)
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return text

@@ -75,6 +75,8 @@ _MAX_COMPARED_CALLS = 100  # calls without tokens that are looked for in other s
 # attributes that name the model that answered; others may name the one that was asked for
 _SERVED_MODEL = ("gen_ai.response.model", "llm.response.model_name", "ai.response.model")
 _THREADS = ("gen_ai.thread.id", "gen_ai.conversation.id")
+# tasks of CrewAI's crews, which tell the agent what to do with the question
+_TASKS = frozenset(("crewai.task.description", "crew_tasks"))
 _NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # `langfuse_user_id`, `threadId`, `user.email`; a customer or an organization is no single person
 _IDENTITY_WORDS = frozenset(
@@ -136,7 +138,7 @@ _VERDICT = re.compile(
 _CHECKS = re.compile(
     r"(?:^|[\W_])(?:check(?:er|s)?|evaluat\w*|eval|grad(?:e|er|ing)|judge\w*|critic|critique|verif\w*"
     r"|validat\w*|guard(?:rail)?s?|moderat\w*|scor(?:e|er|ing)|fact_?check\w*|hallucination\w*"
-    r"|self_?reflect\w*)(?:$|[\W_])",
+    r"|self_?reflect\w*|faithful\w*|grounded(?:ness)?|relevanc[ey]|toxicity|correctness)(?:$|[\W_])",
     re.IGNORECASE,
 )
 # what a call is told to write once the answer is there: a title, further questions, memories
@@ -148,6 +150,13 @@ _AFTERWARDS = re.compile(
     r"|topics|preferences)\b"
     r"|\b(?:summari[sz]e|compress|condense)\b[^.\n]{0,60}\b(?:conversation|chat|dialog(?:ue)?|history)\b"
     r"|\b(?:classify|categori[sz]e)\b[^.\n]{0,60}\b(?:conversation|chat|dialog|topic|intent|sentiment)\b",
+    re.IGNORECASE,
+)
+# what a call is told that grades an answer, and a reply that gives its reasons and the grade
+_GRADES = re.compile(r"\b(?:rate|grade|score|evaluate|assess|judge|verify|check)\b", re.IGNORECASE)
+_GRADED = re.compile(
+    r"\b(?:scores?|rating|grade|verdict|decision|faithful(?:ness)?|grounded(?:ness)?|relevan\w+|correct)\b"
+    r"[*_\"'`]{0,3} ?[:=] ?[*_\"'`]{0,3}(?:\d|yes\b|no\b|pass|fail|true\b|false\b)",
     re.IGNORECASE,
 )
 _TITLES = re.compile(
@@ -373,6 +382,7 @@ class _RequestFields:
                     node.role is SpanRole.LLM
                     or is_run(node)
                     or node.preview.convention == "vercel_ai"  # around a call, with its prompt
+                    or not _TASKS.isdisjoint(node.span.attributes)
                 )
                 question = cut_prompt(choice.text, texts, is_prompt)
                 if (
@@ -794,7 +804,11 @@ def _follows_answer(call: SpanNode, calls: Sequence[SpanNode]) -> bool:
             and _was_given(call, answer)
         ):
             texts = (text[:_MAX_INSTRUCTIONS] for text in (*_texts(call), query or ""))
-            return any(_AFTERWARDS.search(text) for text in texts)
+            told = [text for text in texts if text]
+            graded = _GRADED.search(call.content().answer or "") is not None
+            return any(
+                _AFTERWARDS.search(text) or (graded and _GRADES.search(text)) for text in told
+            )
     return False
 
 
