@@ -26,6 +26,7 @@ from ragmeter.ingest.conventions import (
     workflows,
 )
 from ragmeter.ingest.conventions.key_tables import (
+    fill_reply,
     first_value,
     key_table,
     matches_table,
@@ -33,6 +34,7 @@ from ragmeter.ingest.conventions.key_tables import (
     recognise_retrieval,
 )
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole, has_texts
+from ragmeter.ingest.conventions.texts import find_question
 from ragmeter.ingest.spans import Span
 
 # The attributes whose values, and not only names, may decide whether a convention matches.
@@ -229,7 +231,13 @@ def _read(span: Span, conventions: tuple[Convention, ...], full: bool) -> SpanCo
         and first.answer is None
         and not span.attributes.keys().isdisjoint(_PLAIN_VALUES)
     ):  # the kind by one convention, the texts by another, which alone tells no kind
-        _merge(first, PLAIN.read(span, full))
+        if first.role is SpanRole.CHAIN:
+            _merge(first, PLAIN.read(span, full))
+        else:
+            if first.query_gap is None:
+                first.query, first.query_gap = find_question(span.attributes.get("input.value"))
+            if first.answer_gap is None and "output.value" in span.attributes:
+                fill_reply(first, span.attributes["output.value"])
     return first
 
 
