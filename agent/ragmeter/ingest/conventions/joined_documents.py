@@ -55,7 +55,7 @@ _TABLE_TEXTS = (
     "passage",
     "snippet",
 )
-# a paragraph of metadata, as LlamaIndex puts it above a text: `file_path: docs/a.md`
+# a paragraph of metadata, as LlamaIndex puts it above a text: `file_path: a.md`
 _METADATA = re.compile(
     r"(?:\A|(?<=\n\n)|(?<=-\n))(?P<title>)[ \t]*"
     r"(?P<label>file_path|file_name|page_label|source|url|document_title|title): "
