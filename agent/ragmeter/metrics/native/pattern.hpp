@@ -53,23 +53,26 @@ struct SignSet {
         return sign < 128 ? ascii[sign >> 6] >> (sign & 63) & 1 : slow(sign);
     }
 
-    // Call it when all is added.
-    void finish() {
-        if (ignore_case) {
-            std::vector<std::pair<char32_t, char32_t>> given;
-            given.swap(ranges);
-            for (const auto& range : given)
-                for (char32_t sign = range.first; sign <= range.second; sign++) {
-                    char32_t low = lower_sign(sign);
-                    add(low, low);
-                    // what `re` takes for the same although lower case differs
-                    if (low == 'i') add(0x131, 0x131);
-                    if (low == 0x131) add('i', 'i');
-                    if (low == 's') add(0x17F, 0x17F);
-                    if (low == 0x17F) add('s', 's');
-                    if (low == 0xB5) add(0x3BC, 0x3BC);
-                }
-        }
+    // Call it when all is added; then sets can be compared.
+    void fold_case() {
+        if (!ignore_case) return;
+        std::vector<std::pair<char32_t, char32_t>> given;
+        given.swap(ranges);
+        for (const auto& range : given)
+            for (char32_t sign = range.first; sign <= range.second; sign++) {
+                char32_t low = lower_sign(sign);
+                add(low, low);
+                // what `re` takes for the same although lower case differs
+                if (low == 'i') add(0x131, 0x131);
+                if (low == 0x131) add('i', 'i');
+                if (low == 's') add(0x17F, 0x17F);
+                if (low == 0x17F) add('s', 's');
+                if (low == 0xB5) add(0x3BC, 0x3BC);
+            }
+    }
+
+    // Call it before `holds`.
+    void fill_ascii() {
         for (char32_t sign = 0; sign < 128; sign++)
             if (slow(sign)) ascii[sign >> 6] |= 1ULL << (sign & 63);
     }
@@ -308,12 +311,15 @@ class Pattern {
 
     Part one_set(SignSet& set) {
         set.ignore_case = flags_ & IGNORE_CASE;
-        set.finish();
+        set.fold_case();
         Part out(new Tree);
         out->kind = Tree::ONE;
         size_t same = 0;  // most letters come many times
         while (same < sets_.size() && !(sets_[same] == set)) same++;
-        if (same == sets_.size()) sets_.push_back(set);
+        if (same == sets_.size()) {
+            set.fill_ascii();
+            sets_.push_back(set);
+        }
         if (sets_.size() > INT16_MAX) fail("too many sets");
         out->set = (int)same;
         return out;
