@@ -87,6 +87,7 @@ def test_objects_in_the_environment_are_json() -> None:
             ["judge.concurrency: 'x' is not allowed: a whole number is needed"],
         ),
         ({"windows": ["5m", "5m"]}, ["windows", "each name once"]),
+        ({"windows": ["1h", "5m", "60m"]}, ["windows", "1h and 60m are one window"]),
         ({"segments": [""]}, ["segments", "name of a tag"]),
         ({"http": {"host": ""}}, ["http.host"]),
         ({"alerts": {"evaluation_seconds": 1e-9}}, ["alerts.evaluation_seconds"]),

@@ -161,7 +161,12 @@ class Settings(SettingsSection, BaseSettings):
     @field_validator("windows")
     @classmethod
     def _sort_windows(cls, value: list[str]) -> list[str]:
-        return check_distinct(sorted(value, key=parse_window))
+        lengths: dict[int, str] = {}
+        for name in check_distinct(sorted(value, key=parse_window)):
+            before = lengths.setdefault(parse_window(name), name)
+            if before != name:
+                raise ValueError(f"{before} and {name} are one window")
+        return list(lengths.values())
 
     @field_validator("segments")
     @classmethod
