@@ -66,6 +66,14 @@ MARKED = (
     "`[1]`",
     "$^{[1]}$",
     '"sources": ["d1"]',
+    "##0$$",
+    "~~1==",
+    "— manual.pdf",
+    "— Source 2.",
+    "\ue202turn0search0",
+    "\\ue202turn0search0",
+    "(Setup Guide > Register)",
+    "(00:12:45)",
     "[1]: https://kb.example/doc/1",
     "The answer is so.",
     "and",
@@ -242,3 +250,43 @@ def test_a_range_of_pages_cites_each_of_them(pages: str, passages: list[int]) ->
     ]
     found = resolve_citations(trace(answer=f"{CLAIM} (manual.pdf, {pages}).", passages=manual))
     assert sorted(index for mark in found.marks for index in mark.passages) == passages
+
+
+@each_row(
+    ("passage", "reads"),
+    [
+        ({"metadata": {"url": "https://www.youtube.com/watch?v=a"}}, True),
+        ({"metadata": {"start": 750.5}}, True),
+        ({"metadata": {"timestamp": "00:12:30"}}, True),
+        ({"id": "talk.mp3"}, True),
+        ({"text": "[00:12:30] Anna: Fill the kettle."}, True),
+        ({"metadata": {"timestamp": "2026-11-21T20:15:02Z"}}, False),
+        ({"text": "The race began at 12:30."}, False),
+    ],
+)
+def test_a_time_cites_where_passages_are_of_recordings(
+    passage: dict[str, Any], reads: bool
+) -> None:
+    given = [{"id": "talk", "text": "Fill the kettle.", **passage}]
+    for time in ("(02:08:17)", "(starting at 12:30)", "(12m30s)"):
+        found = resolve_citations(trace(answer=f"One fills the kettle {time}.", passages=given))
+        assert bool(found.unread) is reads
+        assert found.marks == []
+
+
+@each_row(
+    ("cited", "index"),
+    [
+        ("[3f2b8c1e]", [0]),
+        ("[chunk_a7c0ff]", [1]),
+        ("[a7c0ffee…]", [1]),
+        ("[3f2b8]", []),
+        ("[3f2b9c1e]", []),
+        ("(PMID: 31978945)", [2]),
+    ],
+)
+def test_a_shortened_id_cites_its_passage(cited: str, index: list[int]) -> None:
+    ids = ("3f2b8c1e-9d4a-4b7c-8e21-0a1b2c3d4e5f", "chunk_a7c0ffee12344abc", "PMID:31978945")
+    given = [{"id": one, "text": "The plan has 3 seats."} for one in ids]
+    found = resolve_citations(trace(answer=f"The plan has 3 seats {cited}.", passages=given))
+    assert [one for mark in found.marks for one in mark.passages] == index

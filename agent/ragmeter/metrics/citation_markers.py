@@ -29,6 +29,7 @@ from ragmeter.metrics.plain_text import CIRCLED, RAISED, RAISED_IN_BRACKETS
 
 MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
 _UNSEEN = re.compile(f"[{INVISIBLE}]")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
 _AROUND = 60  # characters before a marker that tell what it is
 _MAX_INDICES = 4  # of a nested list
 _MAX_LISTED = 50  # lines of a list of sources
@@ -36,6 +37,8 @@ _MAX_LISTED = 50  # lines of a list of sources
 _CODE = Pattern(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", DOT_ALL)
 # A marker between the signs of code, but for `arr[1]`
 _MARKED_CODE = Pattern(r"(?<![`\w])`(\[\^?\d{1,3}(?:,\s?\d{1,3}){0,5}\])`(?!`)")
+# RAGFlow's "##0$$" and "~~0==", which count from 0
+_FENCED_NUMBER = re.compile(r"##(\d{1,3})\$\$|~~(\d{1,3})==")
 _ESCAPED_TAG = Pattern(r"&lt;(/?[^&<>\n]{1,80})&gt;", IGNORE_CASE)
 _PICTURE = Pattern(r"[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]{1,4}\s?")
 _SQUARE = Pattern(r"(\\?)\[([^\[\]\n]{1,120})\]")
@@ -59,7 +62,9 @@ _STEP = Pattern(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
 _ROUND = Pattern(r"[(（]([^()（）\n]{1,120})[)）]")
 _ROUND_CITES = Pattern(
     rf"\s{{0,3}}(?:{LEAD})?"
-    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d|\.?\s[a-z]{{1,8}}[_-]?\d)|[#№]\d|p(?:p|g)?\.\s?\d|pages?\s(?:no\.?\s)?\d)"
+    rf"(?:{LABEL}(?:[\s_-]?id)?(?:\s?[#:=]|[\s_.-]{{0,2}}\d|\.?\s[a-z]{{1,8}}[_-]?\d)|[#№]\d|p(?:p|g)?\.\s?\d|pages?\s(?:no\.?\s)?\d"
+    r"|s(?:eiten?|\.)\s?\d|стр\.?\s?\d|с\.\s?\d|第\s?\d)"
+    r"|[^,;@]{2,80}[,;@]\s?(?:at\s)?(?:\d{1,2}:)?\d{1,3}:[0-5]\d|[^<>]{3,80}\s[›>»→]\s\S"
     r"|[^,;]{2,80},\s?(?:pp?\.|pages?|seiten?|s\.|pág(?:ina)?s?\.?|sec\.|section|ch\.|chapter"
     r"|§)\s?\d"
     rf"|.{{1,100}}?\.{FILE_ENDINGS}\b",
@@ -135,9 +140,12 @@ _CHOICE = Pattern(
     IGNORE_CASE,
 )
 _OPTION = Pattern(r"\b(?:options?|keys?|buttons?)\s\Z", IGNORE_CASE)
+_MACRO = Pattern(
+    r"(?:\b(?:vec|array|e?println?|format|assert(?:_eq|_ne)?|panic|json|matches|smallvec)!|@)\Z"
+)
 _JSON_KEY = Pattern(r"[\"']\s?:\s{0,3}\Z")
 _CALL = Pattern(
-    r"(?:\b[A-Za-z]|\b(?:sin|cos|tan|log|ln|exp|max|min|print|len|range|sqrt|abs|round|int|str"
+    r"(?:\bman(?:\spages?)?\s[^.\n]{0,40}\w|\b[A-Za-z]|\b(?:sin|cos|tan|log|ln|exp|max|min|print|len|range|sqrt|abs|round|int|str"
     r"|float|set|get|add|sum|rand"
     r"|sleep|exit)|\.[a-z_]\w{0,30}|_\w{0,30})\Z"
 )
@@ -146,7 +154,7 @@ _NOT_COUNTED = Pattern(
 )
 # An asterisk that has no other in its line, and a number behind a full stop: "years.12 The"
 _ASTERISK = Pattern(r"(?<=[a-z]{3})\*{1,2}(?=[.,;](?:\s|\Z)|[ \t]{0,3}(?:\n|\Z))")
-_GLUED = Pattern(r"(?<=[a-z]{4}\.)\d{1,2}(?=\s{1,2}[A-Z]|\s{0,3}\Z)")
+_GLUED = Pattern(r"(?<=[a-z]{4}\.)\d{1,2}(?:[,–-]\d{1,2}){0,5}(?=\s{1,2}[A-Z]|\s{0,3}\Z)")
 _ORDINARY_NUMBER = Pattern(
     r"\b(?:equations?|eqs?\.?|fig(?:ure|s)?\.?|tables?|sections?|sec\.?|steps?|items?|options?"
     r"|chapters?"
@@ -154,7 +162,8 @@ _ORDINARY_NUMBER = Pattern(
     r"|phases?"
     r"|versions?|questions?|rules?|points?|stages?|class|grades?|one|two|three|four|five|six"
     r"|seven|eight"
-    r"|nine|ten|twelve|\d)\s{0,2}\Z",
+    r"|nine|ten|twelve|first|second|third|shapes?|sizes?|dimensions?|coordinates|vectors?|tuples?|pairs?"
+    r"|\d(?:st|nd|rd|th)?)\s{0,2}\Z",
     IGNORE_CASE,
 )
 _RAISED = Pattern(
@@ -191,8 +200,26 @@ _COUNTS = Pattern(
 )
 # "[1:0]", "[1.2]" and "[1/3]": of a step, a page or a part of a document, who knows
 _PARTED = Pattern(r"\d{1,3}(?:[:./]\d{1,4}){1,3}(?:\s?[-–]\s?\d{1,4}(?:[:./]\d{1,4}){0,3})?\Z")
-# "(00:12:45)", as players print the time in a recording
-_PLAYED = Pattern(r"\d\d:[0-5]\d:[0-5]\d(?:\s?[-–]\s?\d\d:[0-5]\d:[0-5]\d)?\Z")
+# Times in a recording: "[at 12:30]", "[12:30-13:05]", "[12m30s]"; "[t=750s]", "[timestamp: 750]";
+# "(00:12:45)", as players print them, where "(02:08:17)" may be the result of a race
+_MOMENT = (
+    r"(?:\d{1,2}:)?\d{1,3}:[0-5]\d(?:[.,]\d{1,3})?"
+    r"|(?:\d{1,2}\s?h\s?)?\d{1,3}\s?m(?:in)?\s?\d{1,2}\s?s"
+)
+_TIMED = Pattern(
+    rf"(?:(?:(?:(?:start|begin)\w{{0,4}}\s)?at|from|@|min(?:ute)?)\s?)?(?:{_MOMENT})(?:\s?(?:[-–—~]|to)\s?(?:{_MOMENT}))?\Z"
+    rf"|(?:t|ts|start|time(?:\s?stamp|code)?)\s?[=:@]?\s?(?:{_MOMENT}|\d{{1,5}}(?:\.\d{{1,3}})?\s?s?(?:ec)?)"
+    rf"(?:\s?(?:[-–—~]|to)\s?(?:{_MOMENT}|\d{{1,5}}(?:\.\d{{1,3}})?\s?s?))?\Z",
+    IGNORE_CASE,
+)
+_PLAYED = Pattern(r"00:[0-5]\d:[0-5]\d")
+# A time that a sentence tells: "she ran it in [28:14]"
+_TELLS_TIME = Pattern(
+    r"(?:\b(?:in|at|on|from|until|till|to|by|after|before|since|about|around|within|of|is|are|was"
+    r"|were|be|the|and|or|for|with|than|km|daily|ratio|scores?|won|lost|drew|verses?|results?|times?)|[^\w\s.!?%)\"”])\s{0,3}\Z",
+    IGNORE_CASE,
+)
+_LAST_WORD = Pattern(r"(?:[^\W\d_]{2}|[.!?%)\"”])\s{0,3}\Z")
 _NUMBERS_ALONE = Pattern(r"[\d\s.,;:/&+|-]{0,120}\Z")
 _LETTERED = Pattern(r"[CDEPRcdepr]\d{1,2}\Z")
 # Maths, but not `$^{[1]}$`
@@ -241,13 +268,17 @@ _BRACES = Pattern(r"\{{1,2}([^{}\n]{1,80})\}{1,2}")
 _OAICITE = Pattern(
     r":?contentReference\[oaicite:(\d{1,4})\](?:\{index=\d{1,4}\})?|\[oaicite:(\d{1,4})\]"
 )
+# LibreChat's, which models write as escapes, too
+_TURN_SIGN = r"[\ue200-\ue206]|\\ue20[0-6]"
 _TURN = Pattern(
     r"\ue200[a-z]{0,20}cite((?:\ue202?[\w.-]{1,60}){1,20})\ue201?"
+    rf"|((?:(?:{_TURN_SIGN}){{1,3}}turn\d{{1,3}}[a-z]{{2,12}}\d{{1,4}}){{1,20}})(?:{_TURN_SIGN})?"
     r"|\b(?:file)?cite((?:turn\d{1,3}[a-z]{2,12}\d{1,4}){1,20})"
 )
 _TURN_ID = Pattern(r"turn\d{1,3}[a-z]{2,12}\d{1,4}|[\w.-]{1,60}")
 _SPOKEN = Pattern(
-    r"\b(?:(?:according to|as per|per|based on|(?:as )?(?:stated|described|noted|mentioned|shown"
+    r"[—–]\s{1,2}(?:source|document|doc|passage)\s{1,2}#?(\d{1,3})(?=[.,;)\s]|\Z)"
+    r"|\b(?:(?:according to|as per|per|based on|(?:as )?(?:stated|described|noted|mentioned|shown"
     r"|explained) in|from|see"
     r"|refer to)\s(?:the\s)?(?:sources?|documents?|docs?|passages?|chunks?|excerpts?|contexts?"
     r"|references?)\s{1,2}#?"
@@ -353,7 +384,7 @@ _DEFINITION = Pattern(
 _DEFINED_ADDRESS = Pattern(r"<?(?:https?:|www\.|/|#|mailto:|file:)", IGNORE_CASE)
 _ADDRESS = Pattern(r"(?<!\]\()(?<!\w)<?(https?://[^\s<>()\[\]{}|\"']{4,400})>?", IGNORE_CASE)
 _INDEXED = Pattern(r"[A-Za-z_]\w{0,30}\Z")
-_CODE_AFTER = Pattern(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
+_CODE_AFTER = Pattern(r"\}|\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
 _INDEX_NAMES = frozenset(ENGLISH["index_names"].split())
 _CLASS = Pattern(r"\^?(?:(?:[A-Za-z]-[A-Za-z]|0-9|\d-\d|\\[A-Za-z]|\\?[_.,:;$@%+*?!/-]){1,12})\Z")
 _SURE_CLASS = Pattern(r"[A-Za-z]-[A-Za-z]|0-9|\\[dwsDWS]")
@@ -392,7 +423,9 @@ _NOTE_SIGN = Pattern(
 )
 # "_[3]_" and "__[1][2]__", where a name before a bracket would index it
 _EMPHASISED = Pattern(r"(?<![\w\])])(_{1,2})(?:\[[^\[\]\n]{1,40}\]){1,5}\1(?!\w)")
-_FROM_ZERO = Pattern(r"<co:\s?(?:\d{1,4},\s?){0,9}0\b")
+_FROM_ZERO = Pattern(
+    r"<co:\s?(?:\d{1,4},\s?){0,9}0\b|<cite\sindex=[\"'](?:[\d-]{1,9},\s?){0,9}0\b", IGNORE_CASE
+)
 _INNER_TAG = Pattern(r"<[^<>]{0,200}>")
 _LEADING_LABEL = Pattern(rf"(?:{LABEL})[\s_#:.-]{{0,3}}", IGNORE_CASE)
 _BRACED_CITES = Pattern(rf"\s?(?:{LABEL})[\s:_#=-]{{1,3}}\S", IGNORE_CASE)
@@ -410,7 +443,7 @@ _JSON_SOURCES = Pattern(
     IGNORE_CASE,
 )
 _PICTURED_FILE = Pattern(
-    r"[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?\s?([\w][\w .()-]{0,60}\."
+    r"(?:[\u2190-\u2bff\U0001f000-\U0001faff]\ufe0f?\s?|[—–]\s)([\w][\w .()-]{0,60}\."
     rf"{FILE_ENDINGS})\b",
     IGNORE_CASE,
 )
@@ -466,6 +499,9 @@ def find_markers(answer: str, resolver: Resolver) -> list[Marker]:
     if not forms:
         return []
     text = answer
+    if forms & MARKER_FORMS["code"] and _FENCED_NUMBER.search(text):
+        text = _FENCED_NUMBER.sub(lambda found: f" [{found[1] or found[2]}] ", text)
+        resolver.from_zero = True
     listed = _JSON_SOURCES.finditer(text) if forms & MARKER_FORMS["listed"] else []
     if forms & MARKER_FORMS["code"]:
         text = _plain_code(text)
@@ -610,7 +646,7 @@ def _defined(state: _Answer, label: str, start: int) -> Targets | None:
 
 def _read_turns(state: _Answer) -> None:
     for match in _TURN.finditer(state.text):
-        ids = _TURN_ID.findall(match[1] or match[2])
+        ids = _TURN_ID.findall(match[1] or match[2] or match[3])
         indices = [state.resolver.by_id(one.strip("\ue202")) for one in ids]
         known = [index for index in indices if index is not None]
         state.take(*match.span(), Targets(known, unread=len(indices) - len(known)))
@@ -640,7 +676,8 @@ def _read_tags(state: _Answer) -> None:
         start, end = match.span()
         if state.is_taken(start, end):
             continue
-        given = {key.lower(): a or b or c for key, a, b, c in _ATTRIBUTE.findall(match[2])}
+        attributes = f"id{match[2]}" if match[2].startswith("=") else match[2]  # <source_id="2">
+        given = {key.lower(): a or b or c for key, a, b, c in _ATTRIBUTE.findall(attributes)}
         link = given.pop("href", "")
         close = -1 if match.group().endswith("/>") else text.find(f"</{match[1]}>", end, end + 400)
         if name.endswith("s") and _TAG.match(text, end):
@@ -661,13 +698,13 @@ def _read_tags(state: _Answer) -> None:
                 state.take(start, stop, targets)
             continue
         if name == "co" or (name in ("c", "sup") and not given):
-            body = match[2].strip(" :") if name == "co" else inside
-            if name != "co" and not re.fullmatch(r"[\d\s,;–-]{1,40}", body):
+            body = (match[2].strip(" :") if name == "co" else "") or inside
+            if not match[2].strip(" :") and not re.fullmatch(r"[\d\s,;–-]{1,40}", body):
                 continue
             if name == "sup" and _is_power(text, start):
                 continue
             state.take(
-                *((close, stop) if name == "co" and close >= 0 else (start, stop)),
+                *((close, stop) if match[2].strip(" :") and close >= 0 else (start, stop)),
                 state.number(body),
             )
             continue
@@ -747,6 +784,8 @@ def _read_wide(state: _Answer) -> None:
             # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
             targets = Targets()
             number = int(step[2]) + (step[1] is not None)
+            if number == 0 and "0" not in state.resolver.ids:
+                state.resolver.from_zero = True
             if step[1] is None and state.resolver.from_zero:
                 targets.add(state.resolver.by_number(number))
             elif step[1] is not None:
@@ -792,7 +831,9 @@ def _read_square(state: _Answer) -> None:
     _count_from_zero(state, bodies)
     classes = any(_CLASS.match(body) and _SURE_CLASS.search(body) for body in bodies)
     boxes = bool(_BOX.search(text))
-    chosen = False  # whether brackets hold keys or choices
+    chosen = any(  # whether brackets hold keys or choices
+        _CHOICE.search(text, max(0, match.start() - _AROUND), match.start()) for match in candidates
+    )
     lettered = all(
         _closes_clause(text, *match.span())
         for match, body in zip(candidates, bodies, strict=True)
@@ -814,7 +855,6 @@ def _read_square(state: _Answer) -> None:
         if not body.isascii():
             body = body[_leading_picture(body) :]
         before = text[max(0, start - _AROUND) : start]
-        chosen = chosen or _CHOICE.search(before) is not None
         if match[1] and match[2][-1] != "\\":
             continue  # display maths
         if any(low < start < high for low, high in matrices) or text.endswith("_{", 0, start):
@@ -828,7 +868,9 @@ def _read_square(state: _Answer) -> None:
             or (boxes and _ITEM.search(before) and len(body) == 1)
             or (_RANGE.match(body) and (_MATHS.search(before) or _falls(body)))
             or text[start - 1 : start] + text[end : end + 1] == "//"
-            or _CHOICE.search(before)
+            or (chosen and _CHOICE.search(before))
+            or _MACRO.search(before)
+            or (body[:1] == "^" and not re.search(r"\w", body))
             or (_OPTION.search(before) and not _CLAUSE_END.match(text, end))
             or (chosen and len(body) == 1 and not _closes_clause(text, start, end))
             or _JSON_KEY.search(before)
@@ -858,7 +900,10 @@ def _read_square(state: _Answer) -> None:
         if not targets and _LETTERED.match(body) and _closes_clause(text, start, end):
             index = state.resolver.by_number(int(body[1:]))
             targets = Targets(unread=1) if index is None else Targets([index])
-        if not targets and _AUTHORS.fullmatch(match.group()):
+        if not targets and (
+            _AUTHORS.fullmatch(match.group())
+            or (_TIMED.match(body) and _is_of_recording(state, body, start, end))
+        ):
             targets = Targets(unread=1)
         elif not targets and _closes_clause(text, start, end):
             targets = _read_worded(state, body)
@@ -919,7 +964,7 @@ def _read_round(state: _Answer) -> None:
         if _OWN_PAGE.match(body) and state.is_taken(max(0, start - 2), start):
             state.take(start, end, None)  # "[manual.pdf] (p. 3)"
             continue
-        if re.fullmatch(r"\d{1,2}(?:\s?,\s?\d{1,2}){0,5}", body):
+        if re.fullmatch(r"\d{1,2}(?:\s?[,;]\s?\d{1,2}){0,5}", body):
             before = text[max(0, start - _AROUND) : start]
             if (
                 _CLAUSE_END.match(text, end)
@@ -932,7 +977,7 @@ def _read_round(state: _Answer) -> None:
                 if targets.passages and not targets.dangling:
                     state.take(start, end, targets)
             continue
-        if _PLAYED.match(body) and _closes_clause(text, start, end):
+        if _TIMED.match(body) and _is_of_recording(state, body, start, end):
             state.take(start, end, Targets(unread=1))
             continue
         if re.fullmatch(r"\d{1,2}\s?[-–]\s?\d{1,2}", body):
@@ -968,6 +1013,9 @@ def _read_braces(state: _Answer) -> None:
     for match in _BRACES.finditer(state.text):
         if state.is_taken(*match.span()):
             continue
+        before = state.text[max(0, match.start() - 1) : match.start()]
+        if before in ("]", ")") and re.fullmatch(r"[\d,\s]{1,9}", match[1]):
+            continue  # "[0-9]{3}" is a regular expression
         body = _plain(match[1])
         address = _ADDRESS.search(match[1])
         index = state.resolver.by_name(address[1], match.start()) if address else None
@@ -1024,6 +1072,21 @@ def _closes_clause(text: str, start: int, end: int) -> bool:
     )
 
 
+def _is_of_recording(state: _Answer, time: str, start: int, end: int) -> bool:
+    """Return whether a time in brackets at [start, end) is one in a recording that it cites.
+
+    Between round brackets only what players print is, where no passage is of a recording.
+    """
+    text = state.text
+    before = text[max(0, start - _AROUND) : start]
+    if not _CLAUSE_END.match(text, end) or not _LAST_WORD.search(before):
+        return False
+    if _TELLS_TIME.search(before):
+        return False
+    said = text[start] == "[" and before.split()[-1][:1].islower()  # not "Anna Berg [2:09:56]"
+    return said or bool(_PLAYED.match(time)) or state.resolver.has_recordings()
+
+
 def _leading_picture(body: str) -> int:
     found = _PICTURE.match(body)
     return found.end() if found and found.end() < len(body) else 0
@@ -1061,6 +1124,8 @@ def _read_works(state: _Answer) -> None:
             if not state.is_taken(*match.span()):
                 address = _ADDRESS.search(match.group())
                 index = state.resolver.by_name(address[1], match.start()) if address else None
+                if index is None:  # "(PMID: 31978945)", where that is the id of a passage
+                    index = state.resolver.by_id(re.sub(r":\s", ":", match.group().strip("()[]")))
                 targets = Targets(unread=1) if index is None else Targets([index])
                 state.take(*match.span(), targets)
 
@@ -1105,6 +1170,12 @@ def _read_raised(state: _Answer) -> None:
     for match in _RAISED.finditer(text):
         start, end = match.span()
         circled = _CIRCLED.match(text, start) is not None
+        if (
+            not circled
+            and text[end : end + 1].isalpha()
+            and not text[max(0, start - 1) : start].strip("[( \n")
+        ):
+            continue  # "¹⁴C"
         if state.is_taken(start, end) or (not circled and _is_power(text, start)):
             continue
         if circled and (
@@ -1137,7 +1208,7 @@ def _read_raised(state: _Answer) -> None:
 def _read_spoken(state: _Answer) -> None:
     for match in _SPOKEN.finditer(state.text):
         if not state.is_taken(*match.span()):
-            targets = state.resolver.read(match[1] or match[2])
+            targets = state.resolver.read(match[1] or match[2] or match[3])
             if targets.passages:
                 state.take(*match.span(), targets)
 
@@ -1176,7 +1247,8 @@ def _plain(text: str) -> str:
     """Return a text in plain characters, for full-width and raised digits."""
     if text.isascii():
         return text.strip()
-    return unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).strip()
+    plain = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).strip()
+    return _FOREIGN_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit.group())), plain)
 
 
 def _at_line_start(text: str, start: int) -> bool:

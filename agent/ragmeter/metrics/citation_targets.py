@@ -18,29 +18,30 @@ _MAX_RANGE = 50  # [1-999999] must not become a million citations
 _MAX_PIECES = 60
 _MIN_QUOTE = 8  # letters of cited words that tell a passage
 _MAX_QUOTE = 300
+_MIN_BEGINNING = 6  # characters of a shortened id
 _MAX_NAME = 400  # characters of a name in the metadata of a passage
 _AROUND = 240  # characters before a marker that tell which page of a document is meant
 
-_SEPARATOR = r"(?:[,;、，；・|](?:\s?and\b)?|[-–—~〜]|\b(?:and|or|und|oder|et|ou|y|e|o)\b|&|\+)"
+_SEPARATOR = r"(?:[,;、，；،؛・|•·](?:\s?and\b)?|[-–—~〜]|\b(?:and|or|und|oder|et|ou|y|e|o)\b|&|\+)"
 # No number of four digits begins with 0: "[555-0134]" is a telephone number.
 _NUMBER = r"#?(?:0\d{0,2}|[1-9]\d{0,3})"
 _NUMBERS = Pattern(rf"\s*{_NUMBER}\s*(?:{_SEPARATOR}\s*{_NUMBER}\s*){{0,40}}\Z")
 _PIECE = Pattern(r"(\d+)\s*[-–—~〜]\s*#?(\d+)|(\d+)")
-_SPLIT = Pattern(r"[,;、，；|]|\s&\s|\sand\s")
+_SPLIT = Pattern(r"[,;、，；،؛|]|\s&\s|\sand\s")
 LABEL = (
     r"(?:source\(s\)|sources?|src|docs?|documents?|passages?|ref(?:erence)?s?|chunks?|contexts?|excerpts?"
     r"|cit(?:e|ed|es|ing|ations?)?|footnotes?|snippets?|file|kb|id|fn|no|s(?=\d)|oai"
     r"|quellen?|dokumente?|belege?|abschnitte?|fuentes?|documentos?|referencias?|fontes?|réf(?:érence)?s?"
     r"|bron(?:nen)?|käll(?:a|or)|kilder?|lähde|zdroj|źródł[oa]|kaynak|forrás|nguồn|sumber|πηγή"
-    r"|источники?|джерел[оа]|документ|来源|來源|资料|資料|文档|文檔|文件|出典|参考"
-    r"|參考|引用|文献|文書|출처|자료|문서|참고|स्रोत|दस्तावेज़|المصدر|مصدر|المرجع|مرجع|المستند|وثيقة|منبع|מקור|מסמך)"
+    r"|источники?|джерел[оа]|док(?:умент[а-я]{0,2})?|来源|來源|资料|資料|文档|文檔|文件|出典|参考(?:资料|文献|資料)?"
+    r"|參考(?:資料|文獻)?|引用|文献|文書|출처|자료|문서|참고|स्रोत|दस्तावेज़|المصدر|مصدر|المرجع|مرجع|المستند|وثيقة|منبع|מקור|מסמך)"
 )
 # Writers lead to it by such words: "see chunk 1", "siehe Dokument 1", "voir le document 2"
 LEAD = (
     r"(?:see(?: also|,? e\.\s?g\.,?)?|e\.\s?g\.,?"
     r"|per|cf\.?|from|via|as per|according to|based on|siehe|vgl\.?|laut|gemäß|voir|selon"
-    r"|d['’]après|véase|ver|según|vedi|secondo|cfr\.?|zie|volgens|veja|conforme|segundo)"
-    r"\s{1,3}(?:(?:the|el|la|le|les|il|lo|het|de|o|a|das|dem)\s)?"
+    r"|d['’]après|см\.?(?:\sтакже)?|ср\.|согласно|див\.|zob\.|viz|bkz\.|انظر|راجع|véase|ver|según|vedi|secondo|cfr\.?|zie|volgens|veja|conforme|segundo"
+    r"|参见|參見|参照|详见|見|见)(?:(?<=[参參见見照])|\s)\s{0,3}(?:(?:the|el|la|le|les|il|lo|het|de|o|a|das|dem)\s)?"
 )
 # "Source: ", "doc-", "see chunk ", "Document #"
 _LEAD = Pattern(rf"\s*{LEAD}", IGNORE_CASE)
@@ -52,12 +53,13 @@ _LABELLED = Pattern(
 _PAGE = Pattern(
     r"(?:(?:\A|[\s,;:(\[]|(?<=\w)#)(?:p{1,2}\.?\s?|pages?[\s=:.]{0,2}(?:no\.?\s)?|pg\.?\s?|s\.\s|seite\s"
     r"|slides?\s"
-    r"|§\s?|sect?(?:ions?|\.)?\s|para(?:graphs?|\.)?\s|lines?\s|l\.\s|chap(?:ter|\.)?\s|ch\.\s))"
-    r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?(\d{1,5}))?\)?\s*\Z",
+    r"|[§¶]\s?|sect?(?:ions?|\.)?\s|para(?:graphs?|\.)?\s|lines?\s|l\.\s|chap(?:ter|\.)?\s|ch\.\s"
+    r"|с(?:тр)?\.\s?|стр(?:аница)?\s|str\.\s?|第))"
+    r"(\d{1,5}(?:\.\d{1,3}){0,3})(?:\s?[-–—]\s?(\d{1,5}))?\s?[页頁]?\)?\s*\Z",
     IGNORE_CASE,
 )
 # Those of a page, not of a section or a line
-_OF_A_PAGE = Pattern(r"[\s,;:(\[#]?(?:p|s\.|seite|slide)(?!ara)", IGNORE_CASE)
+_OF_A_PAGE = Pattern(r"[\s,;:(\[#]?(?:p|s\.|seite|slide|с|第)(?!ara)", IGNORE_CASE)
 # Forms and logs write "[address line 1]", which cites nothing.
 _LINE = Pattern(r"\A\s?[a-z][a-z ]{0,40}\sline\s\d{1,4}\s?\Z")
 # The files that answers cite by name have one of these endings.
@@ -73,6 +75,12 @@ _PAGE_OF_FILE = Pattern(rf"(\.{FILE_ENDINGS})\s?:\s?\d{{1,5}}\Z", IGNORE_CASE)
 _TRAIL = Pattern(
     r"\s(?:for (?:(?:more|further|full) )?(?:details|information|more)|above|below)\Z", IGNORE_CASE
 )
+# "manual @ 12:30", "Episode 4, 03:15"
+_TIME_OF_NAME = Pattern(
+    r"(?<=\S)\s?(?:[\s,;@(|–—-]|\bat\b){1,3}(?:\d{1,2}:)?\d{1,3}:[0-5]\d(?:\s?[-–]\s?(?:\d{1,2}:)?\d{1,3}:[0-5]\d)?\)?\Z"
+)
+# "Guide › Set-up › Register": a document and the headings in it
+_HEADINGS = Pattern(r"\s?[›>»→]\s|\s[/|]\s")
 # Answers join ids by these signs and words: "d1/d3", "d1 & d2", "d1 and d3"
 _JOINT = Pattern(r"\s{0,3}[,;/&+|、]\s{0,3}|\s{1,3}(?:and|or|und|oder|et|ou|y|e|o)\s{1,3}")
 # "1 to 3"
@@ -90,6 +98,32 @@ _NAMES = (
     " address chunkid id key pageurl webpage section heading headingpath"
 )
 _NAME_KEYS = frozenset(_NAMES.split())
+_TIME_KEYS = frozenset(
+    (
+        "start",
+        "starttime",
+        "startseconds",
+        "startsec",
+        "startms",
+        "end",
+        "endtime",
+        "offset",
+        "timestamp",
+        "timestamps",
+        "timecode",
+        "time",
+        "t",
+        "duration",
+    )
+)
+_TIME_VALUE = Pattern(
+    r"\s?\d{1,7}(?:\.\d{1,6})?s?\Z|\s?(?:\d{1,2}:)?\d{1,3}:\d\d(?:[.,]\d{1,3})?\b"
+)
+_MEDIA = Pattern(
+    r"youtu\.?be|vimeo\.|podcast|\.(?:mp[34]|m4a|wav|webm|mkv|mov|vtt|srt)\b", IGNORE_CASE
+)
+_TRANSCRIPT = Pattern(r"(?:\A|\n)\s{0,3}[\[(]?(?:\d{1,2}:)?\d{1,2}:[0-5]\d(?:[.,]\d{1,3})?[\])]?\s")
+_TRANSCRIPT_CHARS = 2000  # of a text that has times at all
 _PAGE_KEYS = frozenset(("page", "pagenumber", "pagelabel", "pageno", "slide"))
 
 
@@ -278,6 +312,22 @@ class Resolver:
             self._shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
         return _DIGITS.sub("0", text.strip().casefold()) in self._shapes
 
+    def by_beginning(self, text: str) -> int | None:
+        """Return the passage whose id alone begins with a text that is long enough for it.
+
+        Models shorten long ids as "3f2b8c1e-9d4a-4b7c-8e21-0a1b2c3d4e5f" to their first part.
+        """
+        key = text.strip().casefold().rstrip("….")
+        if len(key) < _MIN_BEGINNING or not _DIGITS.search(key) or " " in key:
+            return None
+        begins = re.compile(rf"(?:\A|[_:/.-]){re.escape(key)}")
+        found = [index for one, index in self.ids.items() if begins.search(one)]
+        return found[0] if len(found) == 1 and not key.isdecimal() else None
+
+    def has_recordings(self) -> bool:
+        """Whether passages are of recordings: their metadata or texts have times, or media."""
+        return any(map(_is_recorded, self._passages))
+
     def read(self, text: str, at: int = 0, *, marked: bool = False) -> Targets:
         """Resolve the text of a marker.
 
@@ -287,9 +337,11 @@ class Resolver:
             marked: Whether its form says that it cites, whatever it names.
         """
         out = Targets()
-        body = text.strip()
+        body = text.strip().strip("«»“”„")
         if trail := _TRAIL.search(body):
             body = body[: trail.start()]
+        if time := _TIME_OF_NAME.search(body):
+            body = body[: time.start()].rstrip(" ,;@(|–—-")
         if page := _PAGE_OF_FILE.search(body):
             body = body[: page.end(1)]
         body = _RANGE_IN_WORDS.sub(lambda found: f"{found[1]}-{found[2]}", body)
@@ -303,6 +355,9 @@ class Resolver:
             return self._read_numbers(body, marked=marked)
         if joined := self.read_joined(body):
             out.passages += joined
+            return out
+        if (index := self.by_beginning(body)) is not None:
+            out.add(index)
             return out
         if self.like_an_id(body):
             out.add(None)
@@ -340,6 +395,11 @@ class Resolver:
         if index is not None:
             out.add(index)
             return out
+        if heading := _HEADINGS.search(body):
+            index = self.by_name(body[: heading.start()], at) if heading.start() > 3 else None
+            if index is not None:
+                out.add(index)
+                return out
         return self._read_pieces(body, at, marked=marked)
 
     def read_joined(self, body: str, *, several: bool = False) -> list[int]:
@@ -388,7 +448,7 @@ class Resolver:
             page = _PAGE.search(bare)
             if page:
                 paged = True
-                bare = bare[: page.start()].rstrip(" ,;:(#")
+                bare = bare[: page.start()].rstrip(" ,;:(#–—-›>·")
                 if not bare:
                     if number is not None:  # "1, p. 3"
                         out.add(number)
@@ -491,6 +551,17 @@ def _pages(passage: Passage) -> set[str]:
         if re.sub(r"[^a-z]", "", str(key).lower()) in _PAGE_KEYS and isinstance(value, str | int):
             found.add(str(value))
     return found
+
+
+def _is_recorded(passage: Passage) -> bool:
+    """Return whether a passage is of a recording."""
+    for key, value in list((passage.metadata or {}).items())[:_MAX_PIECES]:
+        text = str(value)[:_MAX_NAME] if isinstance(value, str | int | float) else ""
+        timed = re.sub(r"[^a-z]", "", str(key).lower()) in _TIME_KEYS
+        if (timed and _TIME_VALUE.match(text)) or _MEDIA.search(text):
+            return True
+    beginning = (passage.text or "")[:_TRANSCRIPT_CHARS]
+    return bool(_MEDIA.search(passage.id) or _TRANSCRIPT.search(beginning))
 
 
 def _spellings(text: str) -> list[str]:

@@ -58,6 +58,7 @@ class MarkerSigns {
         const std::vector<Letters>& foreign
     ) : number_("s?\\s{1,2}#?\\d"), ends_(ends, 0) {
         add(letters("citeturn"), TURNS, nullptr);
+        add(letters("ue202turn"), TURNS, nullptr);
         add(letters("oaicite"), OAICITE, nullptr);
         for (const Letters& word : named) add(word, SPOKEN, &number_);
         for (const Letters& word : headed) add(word, SOURCE_LINES, &ends_);
@@ -210,7 +211,8 @@ class MarkerSigns {
             const bool joins = sign == ',' || sign == ';';
             prose = prose || (blank && !joined && !joins);
             lists = lists || joins;
-            cites = cites || sign == '#' || sign == ':' || sign == '=' ||
+            cites = cites || sign == '#' || sign == ':' || sign == '=' || sign == '>' ||
+                sign == 0xBB || sign == 0x203A || sign == 0x2192 ||
                 (sign == '.' && may_end_file(sign_at(text, at + 1)));
             joined = joins;
             blank = false;
@@ -230,6 +232,8 @@ class MarkerSigns {
         if (sign < 0x2000) return sign < 0xBA && (sign <= 0xB3 || sign == 0xB9) ? RAISED : 0;
         if ((sign >= 0x3400 && sign < 0xE000) || sign > 0xFFFF)
             return sign >= 0x1F000 && sign <= 0x1FAFF ? PICTURED_FILES : 0;
+        if (sign == 0x2013 || sign == 0x2014)  // –, —
+            return may_be_blank(sign_at(text, at + 1)) ? PICTURED_FILES : 0;
         uint32_t forms = sign >= 0x2190 && sign <= 0x2BFF ? PICTURED_FILES : 0;
         if ((sign >= 0x2070 && sign <= 0x207D) || (sign >= 0x2460 && sign <= 0x2487) || (sign >= 0x24F5 && sign <= 0x24FE) ||
             (sign >= 0x2776 && sign <= 0x2789))
@@ -243,7 +247,7 @@ class MarkerSigns {
                 return forms | KEYCAPS;
             case 0x2192: case 0x2197: case 0x279C: case 0x21D2:  // arrows
                 return forms | REPEATED;
-            case 0xE200:
+            case 0xE200: case 0xE202:
                 return forms | TURNS;
             case 0xFF08:  // （
                 return forms | (may_cite(text, at) ? ROUND : 0);
