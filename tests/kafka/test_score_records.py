@@ -124,6 +124,34 @@ def test_a_large_detail_is_left_out_and_the_score_stays() -> None:
     assert found == record
 
 
+@each_row(
+    ("detail",),
+    [
+        ({"statement": "\ud83d"},),
+        ({"\udc00": 1},),
+        ({"nuggets": [{"text": "cut off \ud83d"}]},),
+        ({"grades": {1, object()}},),
+    ],
+)
+def test_a_detail_that_could_not_be_read_back_is_left_out_and_the_record_stays(
+    detail: dict[str, Any],
+) -> None:
+    sent = [
+        ScoreRecord(whole().scored._replace(trace_id=f"t{n}"), SourceOffset(1, n)) for n in range(2)
+    ]
+    sent[0].scored.results[0].detail = detail
+    (data,) = encode_scores(sent)
+    sent[0].scored.results[0].detail = None
+    assert decode_scores(data) == sent
+
+
+def test_a_text_that_could_not_be_read_back_is_refused_before_it_is_sent() -> None:
+    record = whole()
+    record.scored = record.scored._replace(tags={"t": "\ud83d"})
+    with pytest.raises(BadRecord):
+        encode_score(record)
+
+
 def test_what_would_not_fit_a_row_is_not_written_and_what_was_written_is_read() -> None:
     record = whole()
     tags = {"t": ""}

@@ -7,13 +7,13 @@ that number, so that a trace takes some 400 bytes.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from ragmeter.core.feedback import MAX_PASSAGES
 from ragmeter.core.score import (
@@ -154,7 +154,8 @@ _PAIRS_WIRE = TypeAdapter(_Pairs)
 def encode_scores(records: Iterable[ScoreRecord], limit: int = RECORD_BYTES) -> list[bytes]:
     """Return records of scored traces of one service and source, each up to about `limit` bytes.
 
-    Details of scores above `MAX_DETAIL` bytes are left out.
+    Details of scores are left out that are above `MAX_DETAIL` bytes or cannot be read back: a
+    judge may send half of a surrogate pair.
 
     Raises:
         RecordTooLarge: A trace alone exceeds `MAX_BYTES`.
@@ -163,10 +164,10 @@ def encode_scores(records: Iterable[ScoreRecord], limit: int = RECORD_BYTES) -> 
     found: list[bytes] = []
     first: ScoreRecord | None = None
     pairs: dict[tuple[tuple[str, str], ...], int] = {}
-    rows: list[str] = []
+    rows: list[bytes] = []
     size = 0
     for record in records:
-        row = "" if first is None else _trace_to_wire(record, first.source, pairs)
+        row = b"" if first is None else _trace_to_wire(record, first.source, pairs)
         if first is None or size + len(row) > limit:
             if first is not None:
                 found.append(_finish(first, pairs, rows))
@@ -185,17 +186,14 @@ def encode_score(record: ScoreRecord) -> bytes:
     return encode_scores([record])[0]
 
 
-encode_json = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[str]) -> bytes:
+def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[bytes]) -> bytes:
     head = {
         "v": SCORE_VERSION,
         "service": first.scored.service,
         "at": first.source,
         "pairs": list(pairs),
     }
-    data = f'{encode_json(head)[:-1]},"traces":[{",".join(rows)}]}}'.encode()
+    data = b'%b,"traces":[%b]}' % (_to_json(head)[:-1], b",".join(rows))
     if len(data) > MAX_BYTES:
         raise RecordTooLarge.of(f"{len(data)} bytes; the limit is {MAX_BYTES}", "too_large")
     return data
@@ -203,7 +201,7 @@ def _finish(first: ScoreRecord, pairs: Iterable[object], rows: Iterable[str]) ->
 
 def _trace_to_wire(
     record: ScoreRecord, base: SourceOffset | None, known: dict[tuple[tuple[str, str], ...], int]
-) -> str:
+) -> bytes:
     """Return a trace as JSON; `known` are the pairs of its record, with their numbers."""
     scored = record.scored
     source = record.source
@@ -229,12 +227,30 @@ def _trace_to_wire(
         _TRACE_WIRE.validate_python(row)
     except ValidationError as error:
         raise BadRecord(DecodeFailure.of_validation("invalid_record", error, b"")) from None
-    return encode_json(row)
+    return _to_json(row)
+
+
+def _to_json(value: object) -> bytes:
+    """Return compact JSON; raise `BadRecord` where that cannot be written so that it is read."""
+    try:
+        return to_json(value)
+    except ValueError as error:
+        raise BadRecord.of(str(error)) from None
+
+
+def _fits(detail: dict[str, Any]) -> bool:
+    try:
+        return len(to_json(detail)) <= MAX_DETAIL
+    except ValueError:
+        return False
 
 
 def _result_to_wire(score: Score, probability: float) -> object:
     value = score.value
     detail = score.detail
+    reason = score.reason
+    if reason is not None:
+        reason = str(reason)  # of a member of an enumeration: that takes `to_json` 3 us
     if (
         score.probability == probability
         and detail is None
@@ -244,14 +260,14 @@ def _result_to_wire(score: Score, probability: float) -> object:
     ):
         if value is None:
             if score.state is not ScoreState.SCORED:
-                return _STATES.index(score.state), score.reason
-        elif score.state is ScoreState.SCORED and score.reason is None and math.isfinite(value):
+                return _STATES.index(score.state), reason
+        elif score.state is ScoreState.SCORED and reason is None and math.isfinite(value):
             return value
-    if detail and len(encode_json(detail)) > MAX_DETAIL:
+    if detail and not _fits(detail):
         detail = None
     row: tuple[Any, ...] = (
         _STATES.index(score.state),
-        score.reason,
+        reason,
         value,
         None if score.probability == probability else score.probability,
         score.stratum or None,
