@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,7 +103,10 @@ def test_round_trip_is_exact(record: ScoreRecord) -> None:
 
 
 def whole() -> ScoreRecord:
-    return ScoreRecord(Scorer().score(make_trace(1)).trace, SourceOffset(1, 2))
+    """A record whose scores are its own: traces share those that they have alike."""
+    scored = Scorer().score(make_trace(1)).trace
+    own = [replace(score) for score in scored.results]
+    return ScoreRecord(scored._replace(results=own), SourceOffset(1, 2))
 
 
 def test_what_the_scorer_makes_fits_and_is_small() -> None:
