@@ -78,13 +78,15 @@ namespace ragmeter {
 #define PART_OF_DAY "in the (?:morning|afternoon|evening)|at night"
 #define TENS "(?:twent|thirt|fort|fift|sixt|sevent|eight|ninet)"
 // A share of which both numbers are small, and a part of one unit.
-#define SMALL "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|\\d{1,3}"
+#define SMALL "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|(?:a |one )?hundred|\\d{1,3}"
 #define FRACTION \
     "(?:1/(?:[2-68]|1[02])|2/[35]|3/(?:[458]|10)|4/5|5/[68]|7/(?:8|10)|9/10)(?![ -](?:time|metre|meter)\\b)" \
     "|(?:one|two|three|four|five|six|seven|nine|\\d)[ -](?:third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|twelfth)s?(?![\\w-]| part)" \
     "|an? (?:third|quarter|fifth|sixth|seventh|eighth|ninth|tenth|twelfth)(?= of (?!an? ))|half(?= of (?!an? ))" \
-    "|(?:(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their) )|(?:one|two|three|four|[1-4]) in (?:every )?)" \
-    "(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" UNIT "(?!\\w))"
+    "|(?:full|whole|entire|half)(?= (?:(?:the|their|your|his|her|its) )?(?:pay|salary|wages?|price|costs?|fare|fee|rent|rate|refund|amount|coverage|tuition|deposit|balance|value)\\b)" \
+    "|(?:(?:" SMALL ") (?:out of (?:the |every |all )?|of (?:the|its|their|every) )|(?:one|two|three|four|[1-4]) in (?:every )?)" \
+    "(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" UNIT "(?!\\w))" \
+    "|(?>(?:" SMALL ") )(?!stars?\\b|points?\\b|" UNIT ")(?>(?:[a-z]{3,14} ){1,2}?(?:(?:in|out of) (?:every |each )?|of every ))(?:" SMALL ")(?![\\w%]|[.,:]\\d| (?:percent|per cent)|[ -]?" UNIT "(?!\\w))"
 #define DIGIT_WORD "zero|one|two|three|four|five|six|seven|eight|nine"
 #define NUMBER_WORDS \
     "(?:(?:an?|half a|" NUMBER_WORD ")\\b)(?:(?:[ -]|,? and )(?:" NUMBER_WORD ")\\b){0,9}"
@@ -136,7 +138,7 @@ const char QUANTITY[] =
     "|by a factor of (?:\\d{1,3}(?:[.,]\\d{1,2})?|" SMALL ")(?![\\w]|[.,]\\d)|(?:two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|\\d{1,3})-?fold\\b"
     "|(?P<factor>\\d{1,3}[.,]\\d{1,2}|(?:one|two|three|four|five) and an? (?:half|quarter))(?: times|x)(?!\\w)|(?:twice|thrice|(?:" SMALL ") times)\\b|half(?= as )|\\d{1,2}x(?!\\w| ?\\d)|once(?= (?:an?|per|each|every|daily|weekly|monthly|yearly)\\b)))"
     "|(?P<one>(?:an? |every (?:(?P<nth>other|second|third|fourth) )?)(?P<ou>minute|hour|day|week|fortnight|month|year|decade)(?![\\w-]))"
-    "|(?P<often>(?:dai|week|month|quarter|half-year|twice-year|year)ly\\b|(?:bi|semi-?)?annually\\b)"
+    "|(?P<often>(?:(?:bi|semi)-?(?:week|month)|fortnight)ly\\b|(?:dai|week|month|quarter|half-year|twice-year|year)ly\\b|(?:bi|semi-?)?annually\\b)"
     "|(?P<degrees>(?P<ga>\\d{1,3}(?:[.,]\\d{1,8})?)(?: ?°,? ?| degrees?,? )(?:(?P<gm>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?['′’],? ?| minutes?,? )"
     "(?:(?P<gs>\\d{1,2}(?:[.,]\\d{1,8})?)(?: ?[\"″”],? ?| seconds?,? ))?)?(?P<point>north|south|east|west|[nsew])(?![\\w-]))"
     "|(?P<ordinal>\\d{1,3}(?:st|nd|rd|th)\\b|(?:" ORDINAL "|" HIGH_ORDINAL ")(?![\\w]|-\\w))"
@@ -188,7 +190,7 @@ const char* const SPELT[] = {
     "jan ", "feb ", "mar ", "apr ", "may ", "jun ", "jul ", "aug ", "sep", "oct ", "nov ", "dec ",
     "jan.", "feb.", "mar.", "apr.", "jun.", "jul.", "aug.", "oct.", "nov.", "dec.",
     "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade", "aily", "nually",
-    "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "welfth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "half", "financial", "dozen", "fortnight", "every ", "egrees", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "welfth", "ut of", "ne in ", "wo in ", "ree in ", "our in ", "n three", "n four", "n five", "n six", "n seven", "n eight", "n nine", "n ten", "n twelve", "n every ", "ull ", "hole ", "ntire ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "minus ", "egative ", "h1", "h2",
     "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "jpy", "inr", "rs", "chf", "cad", "aud", "a$", "c$", "u$", "k$", "t$", "s$", "z$", "r$", "cny", "rmb",
     "krw", "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fr.", "fl1", "fl2", "fl3", "fl4", "ght level", "pt1", "pt2", "pt3", "pt4", "pt5", "pt6", "pt7", "pt8", "pt9", "cw", "kw", "metre", "meter", "litre", "liter", " gram", " mile", " inch", " feet", " foot", " pound", " ounce", " cup", "spoon", " euro", " cents", " watt", " volt", " pixel", "actor of", "fold",
@@ -196,7 +198,7 @@ const char* const SPELT[] = {
 const char* const WORDY[] = {
     "teen", "ty", "ties", "undred", "ousand", "illion", "leven", "welve", "ercent", "noon", "uarter",
     "month", "econds", "centur", "hour", " day", "week", "minute", "year", "decade", "aily", "nually",
-    "half", "dozen", "fortnight", "every ", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "welfth", "ut of", "ne in ", "wo in ", "wo of ", "ree of ",
+    "half", "dozen", "fortnight", "every ", "hird", "ifth", "ixth", "ighth", "tenth", "ourth", "venth", "inth", "welfth", "ut of", "ne in ", "wo in ", "ree in ", "our in ", "n three", "n four", "n five", "n six", "n seven", "n eight", "n nine", "n ten", "n twelve", "n every ", "ull ", "hole ", "ntire ", "wo of ", "ree of ",
     "our of ", "ive of ", "six of ", "ven of ", "ght of ", "ine of ", "wice", "hrice", "imes", "nce a ", "nce per ", "nce ever", "nce dai", "nce wee", "he morning", "evening", "at night", "egrees", "metre", "meter", "litre", "liter", " gram", " mile", " inch", " feet", " foot", " pound", " ounce", " cup", "spoon", " euro", " dollar", " cents", " watt", " volt", " pixel", "actor of", "fold",
 };
 // With what a quantity begins that begins with a letter; the first that fits counts.
@@ -209,7 +211,7 @@ const char* const BEGINNINGS[] = {
     "twentieth", "thirtieth", "twenties", "thirties", "forties", "mon", "tue", "wed", "thu", "fri",
     "sat", "sun", "financial", "usd", "eur", "gbp", "jpy", "inr", "chf", "cad", "aud", "rs",
     "us", "the ", "a ", "a$", "c$", "ca$", "au$", "hk$", "nt$", "s$", "nz$", "r$", "cny", "rmb", "krw",
-    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "by a factor of ", "pt", "week ", "weekly", "yearly", "daily", "annually", "biannually", "semi",  "calendar week", "cw", "kw",
+    "sek", "nok", "dkk", "pln", "brl", "mxn", "sgd", "hkd", "nzd", "zar", "fl", "fr.", "sfr.", "by a factor of ", "pt", "week ", "weekly", "yearly", "daily", "annually", "biannually", "semi",  "calendar week", "cw", "kw", "full ", "whole ", "entire ", "bi", "fortnightly",
 };
 
 // What an article may stand before that is a duration: "a week".
@@ -1221,7 +1223,6 @@ class Notation {
             Letters raw = text.part(item.start, item.end);
             if (item.adverb && record) continue;
             for (const Key& key : item.keys) out.whole.emplace(key.whole(), raw);
-            if (item.adverb) continue;  // what is "monthly" need not happen every month
             if (item.is_below_zero()) out.whole.emplace(item.below_zero().whole(), text.part(item.sign, item.end));
             for (const auto& part : item.parts) out.whole.emplace(part.first.whole(), part.second);
             Letters last = item.keys.back().whole();
@@ -1401,8 +1402,8 @@ class Notation {
                     if (figure != one.figures.end()) as = figure->second;
                 }
                 if (all_decimal(raw) && as.find(U'.') != Letters::npos) return;  // the same number: "3.0"
-                const bool adverb = item.kind() == U"interval" && as.size() > 2 && as.compare(as.size() - 2, 2, U"ly") == 0;
-                const Py_ssize_t start = item.start - (adverb && is_behind(text, U"every ", item.start) ? 6 : 0);  // "every month" as "monthly"
+                const bool whole_form = item.kind() == U"interval" && (as.find(U"ly") != Letters::npos || as.find_first_of(U"/×") != Letters::npos || says_times(as));
+                const Py_ssize_t start = item.start - (whole_form && is_behind(text, U"every ", item.start) ? 6 : 0);  // "every month" as "monthly"
                 if (lower(as) != lower(raw)) changes.push_back({start, item.end, as});
                 return;
             }
@@ -1428,6 +1429,12 @@ class Notation {
         }
         if (!item.single.empty() && raw != item.single)
             changes.push_back({item.start, item.end, item.single});
+    }
+
+    // Whether it is told how many times something happens: "twice a year".
+    static bool says_times(const Letters& written) {
+        const Letters low = lower(written);
+        return low.find(U"once") == 0 || low.find(U"twice") == 0 || low.find(U"thrice") == 0 || low.find(U"times") != Letters::npos || low.find(U"x ") != Letters::npos;
     }
 
     // -- what was matched
@@ -1549,15 +1556,28 @@ class Notation {
         return true;
     }
 
+    // So much of a unit, in its base unit.
+    static Decimal in_base_of(Decimal value, const Measure& unit) {
+        value.multiply(unit.times);
+        value.exponent += unit.power;
+        return value;
+    }
+
+    // Whether the point of a figure read as thousands may be that of a decimal number: "4.478".
+    static bool may_be_decimal(const Letters& written, const Decimal& value) {
+        const size_t point = written.find(U'.');
+        return point != Letters::npos && value.exponent == 0 && written.size() == point + 4 && all_decimal(written.substr(point + 1)) && all_decimal(written.substr(0, point));
+    }
+
     // Of an amount with a unit of measure, in its base unit; false if it is none.
     bool measured(const Text& text, const Match& match, const Decimal& value, const Letters& written, Group figure, Quantity& item) const {
         Measure unit;
         const bool degree = written == U"F" || written == U"C";  // "350F"
         if (!measures_.find(degree ? U"°" + written : written, unit)) return false;
-        Decimal base = value;
-        base.multiply(unit.times);
-        base.exponent += unit.power;
-        Letters most = unit.is_rate() ? Notation::written(number_in(value.shown()) * unit.factor()) : base.shown();
+        auto in_base = [&](const Decimal& number) {
+            return unit.is_rate() ? Notation::written(number_in(number.shown()) * unit.factor()) : in_base_of(number, unit).shown();
+        };
+        Letters most = in_base(value);
         const bool fahrenheit = unit.kind == U"temperature" && unit.name == U"F", kelvins = unit.kind == U"temperature" && unit.name == U"kelvin";
         if (fahrenheit || kelvins) {
             const bool below = match.has(groups_[G_MINUS]) || match.has(groups_[G_BELOW]);
@@ -1572,12 +1592,17 @@ class Notation {
             Measure one;
             const Py_ssize_t start = match.start(groups_[figure]), end = match.start(groups_[figure == G_WORDS ? G_WMEASURE : G_MEASURE]);
             if (end > start && above.size() < written.size() && measures_.find(above, one)) {
-                item.parts.emplace_back(Key{U"n", base.shown(), one.kind}, text.part(start, end + (Py_ssize_t)above.size()));
+                item.parts.emplace_back(Key{U"n", in_base_of(value, one).shown(), one.kind}, text.part(start, end + (Py_ssize_t)above.size()));
             }
         }
         item.unit = unit.based && !unit.is_rate() ? unit.factor() : 0;
         item.base = number_in(value.shown()) * item.unit;
         item.keys.push_back(Key{U"n", most, unit.kind});
+        if (unit.based && match.has(groups_[G_VALUE]) && may_be_decimal(match.text(text, groups_[G_VALUE]), value)) {  // "4.478 km" for "4,478 m"
+            Decimal decimal = value;
+            decimal.exponent -= 3;
+            item.keys.push_back(Key{U"n", in_base(decimal), unit.kind});
+        }
         if (unit.loose) {  // "512 MiB" for "512 MB"
             Decimal loose = value;
             loose.multiply(8);
@@ -1932,11 +1957,12 @@ class Notation {
     // "2/3", "two thirds", "2 out of 3", "half".
     static bool parse_fraction(const Letters& text, long& above, long& below) {
         static const std::pair<const char32_t*, long> parts[] = {
-            {U"half", 2}, {U"third", 3}, {U"quarter", 4}, {U"fifth", 5}, {U"sixth", 6}, {U"seventh", 7}, {U"eighth", 8}, {U"ninth", 9}, {U"tenth", 10}, {U"twelfth", 12}};
+            {U"full", 1}, {U"whole", 1}, {U"entire", 1}, {U"half", 2}, {U"third", 3}, {U"quarter", 4}, {U"fifth", 5}, {U"sixth", 6}, {U"seventh", 7}, {U"eighth", 8}, {U"ninth", 9}, {U"tenth", 10}, {U"twelfth", 12}};
         size_t first = text.find_first_of(U"/ -"), last = text.find_last_of(U"/ ");
         above = first == Letters::npos ? 1 : small_number(text.substr(0, first));
+        const bool counted = text.find(U" in ") != Letters::npos || text.find(U" of ") != Letters::npos;
         for (const auto& part : parts)
-            if (text.find(part.first) != Letters::npos) below = part.second;
+            if (!counted && text.find(part.first) != Letters::npos) below = part.second;
         if (!below && last != Letters::npos) below = small_number(text.substr(last + 1));
         return above > 0 && below > 0;
     }
@@ -2323,10 +2349,17 @@ class Notation {
             }
             case G_OFTEN: {
                 static const std::pair<const char32_t*, double> often[] = {
-                    {U"dai", 86400}, {U"week", 604800}, {U"month", 2629746}, {U"quarter", 7889238},
+                    {U"dai", 86400}, {U"week", 604800}, {U"fortnight", 1209600}, {U"month", 2629746}, {U"quarter", 7889238},
                     {U"half", 15778476}, {U"twice", 15778476}, {U"bi", 15778476}, {U"semi", 15778476}, {U"year", 31556952}, {U"annual", 31556952}};
                 const Letters written = lower(of(G_OFTEN));
                 item.adverb = true;
+                const bool twice = written.compare(0, 2, U"bi") == 0, half = written.compare(0, 4, U"semi") == 0;
+                if (const size_t unit = std::min(written.find(U"week"), written.find(U"month")); (twice || half) && unit != Letters::npos) {
+                    const double seconds = written[unit] == 'w' ? 604800 : 2629746;
+                    lasting(item, U"interval", twice ? 2 * seconds : seconds / 2);
+                    if (twice) item.keys.insert(item.keys.begin() + 1, Key{U"n", this->written(seconds / 2), U"interval"});  // it may mean either
+                    return true;
+                }
                 for (const auto& [name, seconds] : often)
                     if (written.compare(0, LettersView(name).size(), name) == 0) return lasting(item, U"interval", seconds);
                 return false;

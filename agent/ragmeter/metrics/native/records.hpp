@@ -37,6 +37,7 @@ class Records {
                 if (searches-- > 0) compare_years(*number, *year, passages, out);
             behind = std::min(end + 1, text.size);
         }
+        compare_lines(text, passages, searches, out);
         return out;
     }
 
@@ -50,7 +51,7 @@ class Records {
     typedef std::vector<std::pair<const Number*, const Number*>> Pairs;
 
     static constexpr Py_ssize_t MOST_SEARCHES = 50, MOST_READ = 20'000'000, REACH = 300;
-    static constexpr int MOST_PLACES = 20;
+    static constexpr int MOST_PLACES = 20, MOST_BLANKS = 5;
     static constexpr size_t MOST_ROWS = 300, MOST_NUMBERS = 40, LONGEST_LABEL = 40;
 
     static bool decimal_at(const Text& text, Py_ssize_t at) { return at >= 0 && at < text.size && is_decimal(text.at(at)); }
@@ -168,6 +169,115 @@ class Records {
             }
         }
         if (out.size() < 2) out.clear();
+        return out;
+    }
+
+    // A line of an answer that tells numbers of what it begins with: "| Basic | $10 |", "- Basic: $10".
+    struct Line {
+        Letters label;  // in lower case
+        std::vector<Number> numbers;
+    };
+
+    static int count_blanks(const Text& text, Py_ssize_t start, Py_ssize_t end) {
+        int blanks = 0;
+        for (Py_ssize_t at = start + 1; at + 1 < end; at++)
+            blanks += text.at(at) == ' ' && text.at(at + 1) != ' ' && text.at(at + 1) != '|';
+        return blanks;
+    }
+
+    // Whether what stands behind a label are values and no clauses.
+    static bool has_short_cells(const Text& text, Py_ssize_t at, Py_ssize_t end) {
+        while (at < end) {
+            Py_ssize_t last = at + 1;
+            while (last < end && text.at(last) != '|') last++;
+            if (count_blanks(text, at, last) > MOST_BLANKS) return false;
+            at = last;
+        }
+        return true;
+    }
+
+    static std::vector<Line> read_lines(const Text& text) {
+        static const Letters before = U"|-*\u2022\u2013 \t", signs = U" *_`";
+        std::vector<Line> out;
+        for (Py_ssize_t start = 0; start < text.size && out.size() < MOST_NUMBERS;) {
+            Py_ssize_t end = start;
+            while (end < text.size && text.at(end) != '\n') end++;
+            Py_ssize_t first = start;
+            while (first < end && before.find(text.at(first)) != Letters::npos) first++;
+            Py_ssize_t last = first;
+            while (last < end && last - first <= (Py_ssize_t)LONGEST_LABEL && text.at(last) != '|' && text.at(last) != ':') last++;
+            if (last > first && last < end && last - first <= (Py_ssize_t)LONGEST_LABEL && is_letter(text.at(first))) {
+                Line line{lower(text.part(first, last)), read_numbers(text, last, end)};
+                line.label.erase(line.label.find_last_not_of(signs) + 1);
+                if (line.label.size() > 2 && count_blanks(text, first, last) < 3 && !line.numbers.empty() && has_short_cells(text, last, end))
+                    out.push_back(std::move(line));
+            }
+            start = end + 1;
+        }
+        return out;
+    }
+
+    // Compare the numbers of lines with sentences that name what two or more of the lines are of. A number is wrong
+    // where every sentence of passages that has it tells it of another one.
+    static void compare_lines(const Text& text, const std::vector<const Text*>& passages, Py_ssize_t& searches, std::vector<Found>& out) {
+        std::vector<Line> lines = read_lines(text);
+        if (lines.size() < 2) return;
+        std::unordered_set<Letters> firsts, names;
+        for (const Line& line : lines) firsts.insert(line.label.substr(0, line.label.find(U' ')));
+        for (Line& line : lines) {  // "Basic plan" may be "the Basic subscription"
+            if (firsts.size() == lines.size()) line.label.resize(std::min(line.label.size(), line.label.find(U' ')));
+            names.insert(line.label);
+        }
+        if (names.size() < lines.size()) return;
+        for (const Line& line : lines)
+            for (const Number& number : line.numbers)
+                if (searches-- > 0 && is_told_of_others(number, line, lines, passages)) out.push_back({number.start, number.end, false});
+    }
+
+    static bool is_told_of_others(const Number& number, const Line& line, const std::vector<Line>& lines, const std::vector<const Text*>& passages) {
+        bool other = false;
+        for (const Text* passage : passages) {
+            int places = 0;
+            for (Py_ssize_t at = passage->size ? find_grouped(*passage, number.value, 0) : -1; at >= 0; at = find_grouped(*passage, number.value, at + 1)) {
+                if (++places > MOST_PLACES) return false;
+                Py_ssize_t start = at, end = at;
+                while (start > 0 && at - start < REACH && !Slots::is_edge(*passage, start - 1)) start--;
+                while (end < passage->size && end - at < REACH && !Slots::is_edge(*passage, end)) end++;
+                const std::vector<Number> numbers = read_numbers(*passage, start, end);
+                if (std::none_of(numbers.begin(), numbers.end(), [&](const Number& one) { return one.start == at && one.value == number.value; })) continue;
+                const Line* of = owner(lower(passage->part(start, end)), at - start, numbers, start, lines);
+                if (!of || of == &line) return false;
+                other = true;
+            }
+        }
+        return other;
+    }
+
+    // Which of the lines a number of a sentence is of: the one named last before it, or next behind it where the sentence
+    // begins with a number. Null where that is not clear.
+    static const Line* owner(const Letters& sentence, Py_ssize_t at, const std::vector<Number>& numbers, Py_ssize_t from, const std::vector<Line>& lines) {
+        std::vector<std::pair<Py_ssize_t, const Line*>> named;
+        for (const Line& line : lines)
+            for (size_t place = sentence.find(line.label); place != Letters::npos; place = sentence.find(line.label, place + 1)) {
+                const size_t end = place + line.label.size();
+                if ((place > 0 && is_word(sentence[place - 1])) || (end < sentence.size() && is_word(sentence[end]) && sentence[end] != 's')) continue;
+                named.emplace_back((Py_ssize_t)place, &line);
+            }
+        if (named.empty()) return nullptr;
+        std::sort(named.begin(), named.end());
+        const bool leads = named[0].first < numbers[0].start - from;
+        const Line* out = nullptr;
+        for (size_t one = 0; one < named.size(); one++) {
+            const size_t next = one + 1;
+            if (next < named.size() && named[next].second != named[one].second) {  // "Basic and Pro cost"
+                const bool apart = std::any_of(numbers.begin(), numbers.end(), [&](const Number& each) {
+                    return each.start - from > named[one].first && each.start - from < named[next].first;
+                });
+                if (!apart) return nullptr;
+            }
+            if (leads && named[one].first < at) out = named[one].second;
+            if (!leads && named[one].first > at && !out) out = named[one].second;
+        }
         return out;
     }
 
