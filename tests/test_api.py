@@ -41,6 +41,16 @@ def test_traces_and_dicts_are_scored_in_their_order() -> None:
     assert ragmeter.score(iter([])) == []
 
 
+def test_the_scores_of_a_trace_are_its_own() -> None:
+    first, second = ragmeter.score([make_trace(1), make_trace(1)])
+    before = [score.to_dict() for score in second.results]
+    for one in first.results:
+        one.detail, one.value = {"changed": 1}, None
+    assert [score.to_dict() for score in second.results] == before
+    (third,) = ragmeter.score([make_trace(1)])
+    assert [score.to_dict() for score in third.results] == before
+
+
 def test_it_gives_what_the_command_writes(tmp_path: Path) -> None:
     source = write_traces(tmp_path / "traces.jsonl", 5)
     output = tmp_path / "scores.jsonl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,10 @@ TRACE = Trace.model_validate(
 def document() -> dict[str, Any]:
     scored = Scorer().score(TRACE).trace
     nuggets = NuggetFindings(["a fact of Rivendell"], ["vital"], ["support"])
-    scored.results[0].detail = nuggets_detail(nuggets)
-    document: dict[str, Any] = json.loads(encode_evidence(TRACE, scored, 10**6))
+    results = [replace(scored.results[0], detail=nuggets_detail(nuggets)), *scored.results[1:]]
+    document: dict[str, Any] = json.loads(
+        encode_evidence(TRACE, scored._replace(results=results), 10**6)
+    )
     return document
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -168,4 +169,8 @@ def _check_trace(index: int, item: Trace | Mapping[str, Any]) -> DecodedTrace:
 
 async def _score_all(traces: list[DecodedTrace], settings: Settings) -> list[ScoredTrace]:
     async with OfflineScorer(settings, ConfiguredTiers(settings).scorers) as scorer:
-        return [scored async for scored, _ in scorer.score_all(traces)]
+        # Traces share the scores that they have alike; a caller may change those of one trace.
+        return [
+            scored._replace(results=[copy(score) for score in scored.results])
+            async for scored, _ in scorer.score_all(traces)
+        ]
