@@ -1,4 +1,4 @@
-"""What ragmeter takes, measured as ratios within one run."""
+"""Programs that measure what ragmeter takes, as ratios within one run."""
 
 import os
 

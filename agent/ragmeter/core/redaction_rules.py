@@ -143,13 +143,13 @@ _IS_VERSION = re.compile(
 _WORD = re.compile(r"[^\W\d]|[§#=<>~]")
 # `lodash@4.17.21`: four numbers are an address, as of a mailbox
 _VERSION = re.compile(r"v?\d{1,5}\.\d{1,5}\.\d{1,5}(?:-[A-Za-z][\w.-]*)?")
-# What stands before the `@` of an address that has a user and a password: no mailbox.
+# Matches what stands before the `@` of an address with a user and a password, which is no mailbox.
 _USER_OF_ADDRESS = re.compile(
     r"""(?:://[^\s/:"'<>]{0,128}:(?!//|\d{1,5}[/?#])(?:(?![?&]\w{1,40}=)[^\s"'<>]){1,256}"""
     r"""|://[\w.-]{20,256}|jdbc:oracle:thin:[^\s/@"']{1,64}/[^\s@"']{1,128})\Z""",
     re.IGNORECASE,
 )
-# The same without a scheme, if a port follows its host.
+# Matches the same without a scheme; a port must follow the host.
 _USER_OF_HOST = re.compile(
     r"""(?<![\w.@/:-])(?!(?:mailto|sips?|xmpp|acct|e?-?mail|from|to|b?cc|user|login|host):)"""
     r"""[\w.-]{1,64}:[^\s:/@"'<>,;]{3,128}\Z""",

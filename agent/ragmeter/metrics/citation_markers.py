@@ -698,13 +698,14 @@ def _read_tags(state: _Answer) -> None:
                 state.take(start, stop, targets)
             continue
         if name == "co" or (name in ("c", "sup") and not given):
-            body = (match[2].strip(" :") if name == "co" else "") or inside
-            if not match[2].strip(" :") and not re.fullmatch(r"[\d\s,;–-]{1,40}", body):
+            within = match[2].strip(" :")  # <co: 2>
+            body = (within if name == "co" else "") or inside
+            if not within and not re.fullmatch(r"[\d\s,;–-]{1,40}", body):
                 continue
             if name == "sup" and _is_power(text, start):
                 continue
             state.take(
-                *((close, stop) if match[2].strip(" :") and close >= 0 else (start, stop)),
+                *((close, stop) if within and close >= 0 else (start, stop)),
                 state.number(body),
             )
             continue

@@ -325,7 +325,7 @@ class Resolver:
         return found[0] if len(found) == 1 and not key.isdecimal() else None
 
     def has_recordings(self) -> bool:
-        """Whether passages are of recordings: their metadata or texts have times, or media."""
+        """Return whether passages are of recordings, by times and media of metadata and texts."""
         return any(map(_is_recorded, self._passages))
 
     def read(self, text: str, at: int = 0, *, marked: bool = False) -> Targets:

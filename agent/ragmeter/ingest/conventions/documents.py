@@ -96,7 +96,7 @@ _NO_TEXTS = frozenset(
 _MIN_ROW = 8  # words of a text that nothing but its length tells from a title
 _PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _RECORD_FIELD = re.compile(rf" ([\w.()]{{1,100}})=({QUOTED[1:-1]}|[^\s'\"<>]+)", re.DOTALL)
-_RECORD = re.compile(rf"<Record(?: [\w.()]{{1,100}}=(?:{QUOTED}|[^\s'\"<>]+))+>", re.DOTALL)
+_RECORD = re.compile(rf"<Record(?:{_RECORD_FIELD.pattern})+>", re.DOTALL)
 # Haystack prints 100 characters of a text and dots, or all of it, without escaping its quotes.
 _HAYSTACK_CONTENT = re.compile(
     r", content: '(.+?)'(?:\)|, (?:dataframe|blob|meta|score|embedding|sparse_embedding): .*)\Z",
